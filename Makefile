@@ -1,0 +1,84 @@
+# The words a person types here; CI types the same ones. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+UV_VERSION := 0.13.7
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(VENV)/.ready ## Make .venv with everything in it; instant when nothing changed.
+
+# The environment is rebuilt from nothing when the lock file changes, so it never holds more than the
+# lock says. --require-hashes: a package that differs from the locked one is refused. --no-compile:
+# what is used gets compiled on first use, the rest never.
+$(VENV)/.locked: requirements/dev.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Headgate needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make setup PYTHON=python3.13" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(RUN) pip install --quiet --no-compile --require-hashes -r requirements/dev.txt
+	@touch $@
+
+# The version is read from __init__.py when the package is installed.
+$(VENV)/.ready: $(VENV)/.locked pyproject.toml src/headgate/__init__.py
+	$(RUN) pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: serve
+serve: ## Start the service (it comes with a later release).
+	@echo "Headgate is a library so far; the service comes with a later release." >&2; exit 2
+
+.PHONY: test
+test: check ## Run the checks, then every test and every example in the documents.
+	$(RUN) pytest
+
+.PHONY: check
+check: setup ## Formatting, lint, types, direction of imports, workflows.
+	$(RUN) ruff format --check
+	$(RUN) ruff check
+	$(RUN) mypy
+	$(RUN) pyright
+	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
+
+.PHONY: format
+format: setup ## Format the code and fix what the linter can fix.
+	$(RUN) ruff check --fix-only
+	$(RUN) ruff format
+
+.PHONY: cover
+cover: setup ## Run the tests with branch coverage; the report is build/coverage/index.html.
+	$(RUN) pytest --cov --cov-report=term --cov-report=html
+
+.PHONY: bench
+bench: setup ## Measure against other limiters, side by side.
+	$(RUN) bench.inprocess
+
+.PHONY: docs
+docs: setup ## Build the documentation into build/docs; warnings are errors.
+	$(RUN) sphinx --fail-on-warning --keep-going --quiet docs build/docs
+	@echo "The documentation is in build/docs/index.html"
+
+# Keeps the versions already locked; `make lock UPGRADE=1` takes the newest. One file serves every
+# Python version and platform (--universal), and no address is written into it.
+.PHONY: lock
+lock: ## Resolve the dependency groups again into requirements/.
+	$(PYTHON) -m venv build/uv
+	build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
+	build/uv/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --quiet \
+	  --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) -o requirements/dev.txt
+
+.PHONY: clean
+clean: ## Remove everything the other targets made.
+	rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis
+	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find bench docs src tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,6 @@
+"""Headgate beside other limiters, measured the same way in the same run.
+
+`harness.py` is how anything is timed here; each folder is one question:
+
+    python -m bench.inprocess     how fast is a hit inside one process, and what does a key weigh?
+"""

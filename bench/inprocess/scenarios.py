@@ -1,0 +1,290 @@
+"""What the contenders are asked, one function a question."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..harness import Contender, Race, race, table, verify
+from . import targets
+from .contenders import ENTRIES, OURS, Crowd, Floor, Headgate, HeadgateAsync, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..harness import Keys
+    from .targets import Target
+
+ROOMY = 100_000
+"""A limit that nobody reaches; a log cannot have a larger one."""
+TIGHT = 100
+THREADS = 4
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure."""
+
+    rounds: int
+    hits: int
+    """Operations in a slice."""
+    keys: int
+    weighed_keys: int
+    seed: int = 2026
+
+
+FULL = Settings(rounds=21, hits=4_000, keys=100_000, weighed_keys=1_000_000)
+QUICK = Settings(rounds=7, hits=1_000, keys=100_000, weighed_keys=100_000)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One of our algorithms in one scenario."""
+
+    algorithm: str
+    ns: float
+    floors: float | None = None
+    """How many floors high: its time in units of the least that is possible."""
+    limits: str | None = None
+    times_limits: float | None = None
+    best_peer: str | None = None
+    times_best_peer: float | None = None
+    target: str | None = None
+    met: bool | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a scenario found."""
+
+    name: str
+    title: str
+    rows: list[Row]
+    race: Race = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, raw rounds included."""
+        return {
+            "title": self.title,
+            "rows": [asdict(row) for row in self.rows],
+            "median_ns": {name: round(self.race.ns(name), 1) for name in self.race.rounds},
+            "rounds_ns": {
+                name: [round(ns, 1) for ns in rounds] for name, rounds in self.race.rounds.items()
+            },
+        }
+
+    def as_text(self) -> str:
+        """Our rows against their targets, then what the others took."""
+        head = ["", "ns", "per second", "x floor", "limits", "speed", "best peer", "speed"]
+        ours = table(
+            self.title,
+            [*head, "target", ""],
+            [
+                [
+                    row.algorithm + ("*" if row.algorithm in targets.WITHOUT_EQUAL else ""),
+                    f"{row.ns:.0f}",
+                    f"{1e9 / row.ns:,.0f}",
+                    _times(row.floors),
+                    row.limits or "-",
+                    _times(row.times_limits),
+                    row.best_peer or "-",
+                    _times(row.times_best_peer),
+                    row.target or "-",
+                    _verdict(row.met),
+                ]
+                for row in self.rows
+            ],
+        )
+        known = {row.algorithm for row in self.rows}
+        others = sorted((self.race.ns(n), n) for n in self.race.rounds if n not in known)
+        return ours + "\n  others: " + ", ".join(f"{name} {ns:.0f}" for ns, name in others)
+
+
+def verify_all() -> None:
+    """See that everybody really limits."""
+    for name, entry in ENTRIES.items():
+        entrant = entry(5)
+        verify(name, entrant.allows, 5)
+        entrant.settle()
+
+
+def hot_key(settings: Settings, *, allow: bool) -> Result:
+    """One key, hit again and again: always allowed (each slice from empty), or always denied."""
+    entrants = {name: entry(ROOMY if allow else TIGHT) for name, entry in ENTRIES.items()}
+    if not allow:
+        for entrant in entrants.values():
+            entrant.run(["user:42"] * 2 * TIGHT)
+            entrant.settle()
+    field = [Contender(name, one.run, one.settle) for name, one in entrants.items()]
+    outcome = race([*field, _floor()], _hot_slices(settings, fresh=allow), settings.seed)
+    verdict = "allowed" if allow else "denied"
+    return Result(
+        f"hot_{verdict}", f"One hot key, every hit {verdict}", _rows(outcome, targets.HOT), outcome
+    )
+
+
+def many_keys(settings: Settings) -> Result:
+    """Many keys in random order, all known already, all allowed."""
+    entrants = {name: entry(1_000) for name, entry in ENTRIES.items()}
+    floor = Floor(0)
+    chance = random.Random(settings.seed)
+    keys = [f"user:{number:07}" for number in range(settings.keys)]
+    chance.shuffle(keys)
+    for entrant in [*entrants.values(), floor]:
+        entrant.run(keys)
+        entrant.settle()
+    slices = (chance.choices(keys, k=settings.hits) for _ in range(settings.rounds + 1))
+    field = [Contender(name, one.run, one.settle) for name, one in entrants.items()]
+    outcome = race([*field, Contender("floor", floor.run)], slices, settings.seed)
+    title = f"{settings.keys:,} keys in random order, every hit allowed"
+    return Result("many_keys", title, _rows(outcome, targets.MANY_KEYS), outcome)
+
+
+def new_keys(settings: Settings) -> Result:
+    """A key that was never seen before, with every hit."""
+    entrants = {name: entry(1_000) for name, entry in ENTRIES.items()}
+    field = [Contender(name, one.run, one.settle) for name, one in entrants.items()]
+    slices = (
+        [f"user:{number:03}:{i:05}" for i in range(settings.hits)]
+        for number in range(settings.rounds + 1)
+    )
+    outcome = race([*field, _floor()], slices, settings.seed)
+    return Result("new_keys", "A new key with every hit (for information)", _rows(outcome), outcome)
+
+
+def whole_answer(settings: Settings) -> Result:
+    """What a response header needs: allowed, remaining and reset. `limits` has to be asked twice."""
+    field = []
+    for algorithm in targets.WHOLE_ANSWER:
+        ours, strategy = Headgate(algorithm, ROOMY), targets.LIMITS[algorithm]
+        theirs = Limits(strategy.removeprefix("limits "), ROOMY)
+        field += [
+            Contender(algorithm, ours.run_and_read),
+            Contender(strategy, theirs.run_and_read, theirs.settle),
+        ]
+    outcome = race([*field, _floor()], _hot_slices(settings, fresh=True), settings.seed)
+    title = "One hot key, and reading allowed, remaining and reset (limits: hit + get_window_stats)"
+    return Result("whole_answer", title, _rows(outcome, targets.WHOLE_ANSWER), outcome)
+
+
+def three_charges(settings: Settings) -> Result:
+    """Three keys in one decision, all or nothing, against three separate hits."""
+    field = [
+        Contender(algorithm, Headgate(algorithm, 1_000_000).run_three_charges)
+        for algorithm in targets.THREE_CHARGES
+    ]
+    for strategy in ("fixed", "sliding"):
+        theirs = Limits(strategy, 1_000_000)
+        field.append(Contender(f"limits {strategy}", theirs.run_three_hits, theirs.settle))
+    outcome = race([*field, _floor()], _hot_slices(settings, fresh=True), settings.seed)
+    title = (
+        "Three charges in one decision, all or nothing (limits: three hits, one after the other)"
+    )
+    return Result("three_charges", title, _rows(outcome, targets.THREE_CHARGES), outcome)
+
+
+def awaited(settings: Settings) -> Result:
+    """`await hit()` against the plain call. Here the target is a price that must not be exceeded."""
+    field = []
+    loops = []
+    for algorithm in OURS:
+        loops.append(entrant := HeadgateAsync(algorithm, ROOMY))
+        plain = Headgate(algorithm, ROOMY)
+        field += [Contender(algorithm, plain.run), Contender(f"await {algorithm}", entrant.run)]
+    outcome = race(field, _hot_slices(settings, fresh=True), settings.seed)
+    for entrant in loops:
+        entrant.close()
+    rows = []
+    for algorithm in OURS:
+        price = outcome.times_faster(algorithm, f"await {algorithm}")
+        rows.append(
+            Row(
+                f"await {algorithm}",
+                outcome.ns(f"await {algorithm}"),
+                target=f"{price:.2f}x the plain call, at most {targets.MAX_ASYNC}x",
+                met=price <= targets.MAX_ASYNC,
+            )
+        )
+    return Result("awaited", "await hit() in a running loop, one hot key", rows, outcome)
+
+
+def threads(settings: Settings) -> Result:
+    """Several threads that share one limiter; time is the wall's, divided by all hits."""
+    names = ("fixed_window", "token_bucket", "limits fixed", "throttled gcra")
+    field = []
+    for name in names:
+        entrant = ENTRIES[name](ROOMY)
+        crowd = Crowd(entrant, THREADS)
+        field.append(Contender(name, crowd.run, entrant.settle))
+    outcome = race(field, _hot_slices(settings, fresh=True), settings.seed)
+    rows = [
+        Row(
+            name,
+            outcome.ns(name),
+            limits="limits fixed",
+            times_limits=outcome.times_faster(name, "limits fixed"),
+        )
+        for name in names[:2]
+    ]
+    title = f"{THREADS} threads, one limiter, one hot key (for information)"
+    return Result("threads", title, rows, outcome)
+
+
+def everything(settings: Settings) -> Iterator[Result]:
+    """All scenarios, one after the other."""
+    yield hot_key(settings, allow=True)
+    yield hot_key(settings, allow=False)
+    yield many_keys(settings)
+    yield new_keys(settings)
+    yield whole_answer(settings)
+    yield three_charges(settings)
+    yield awaited(settings)
+    yield threads(settings)
+
+
+def _floor() -> Contender:
+    return Contender("floor", Floor(0).run)
+
+
+def _hot_slices(settings: Settings, *, fresh: bool) -> Iterator[Keys]:
+    for number in range(settings.rounds + 1):
+        yield [f"user:{number}" if fresh else "user:42"] * settings.hits
+
+
+def _rows(outcome: Race, wanted: Mapping[str, Target] | None = None) -> list[Row]:
+    """Compare each of our algorithms that took part with its peers that did."""
+    rows = []
+    for algorithm in (one for one in OURS if one in outcome.rounds):
+        peers = [peer for peer in targets.CLOSEST[algorithm] if peer in outcome.rounds]
+        rows.append(_row(outcome, algorithm, peers, (wanted or {}).get(algorithm)))
+    return rows
+
+
+def _row(outcome: Race, algorithm: str, peers: Sequence[str], target: Target | None) -> Row:
+    limits = targets.LIMITS[algorithm]
+    best = outcome.fastest(peers) if peers else None
+    speed = {
+        "limits": outcome.times_faster(algorithm, limits),
+        "best peer": outcome.times_faster(algorithm, best) if best else None,
+    }
+    reached = speed[target.of] if target else None
+    return Row(
+        algorithm,
+        outcome.ns(algorithm),
+        outcome.times_faster("floor", algorithm),
+        limits,
+        speed["limits"],
+        best,
+        speed["best peer"],
+        str(target) if target else None,
+        reached >= target.times if reached is not None and target else None,
+    )
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}x"
+
+
+def _verdict(met: bool | None) -> str:  # noqa: FBT001 - it is the only argument
+    return "" if met is None else "met" if met else "MISSED"

@@ -1,0 +1,69 @@
+"""Headgate: a rate limiter that gives the same answers in memory and on a shared store.
+
+>>> from headgate import Limiter
+>>> limiter = Limiter()
+>>> if limiter.hit("user:42", "100/minute"):
+...     pass  # go on
+"""
+
+from .aio import AsyncLimiter
+from .algorithms import (
+    Adaptive,
+    Calendar,
+    CalendarWindow,
+    Concurrency,
+    ExponentialBackoff,
+    FixedWindow,
+    Limit,
+    SlidingLog,
+    SlidingWindow,
+    TokenBucket,
+)
+from .charge import Charge
+from .clock import Clock, SystemClock
+from .decision import Decision
+from .engines.base import AsyncEngine, Engine
+from .engines.memory import MemoryEngine
+from .errors import (
+    ConfigError,
+    EngineError,
+    HeadgateError,
+    RateLimitExceeded,
+    StateFileError,
+    UsageError,
+)
+from .limiter import Limiter
+from .rate import Rate
+from .spec import Stats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Adaptive",
+    "AsyncEngine",
+    "AsyncLimiter",
+    "Calendar",
+    "CalendarWindow",
+    "Charge",
+    "Clock",
+    "Concurrency",
+    "ConfigError",
+    "Decision",
+    "Engine",
+    "EngineError",
+    "ExponentialBackoff",
+    "FixedWindow",
+    "HeadgateError",
+    "Limit",
+    "Limiter",
+    "MemoryEngine",
+    "Rate",
+    "RateLimitExceeded",
+    "SlidingLog",
+    "SlidingWindow",
+    "StateFileError",
+    "Stats",
+    "SystemClock",
+    "TokenBucket",
+    "UsageError",
+]

@@ -1,0 +1,284 @@
+"""AsyncLimiter: `Limiter` with the same names, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from . import flow
+from .charge import Charge, Kind, Request
+from .decision import Decision
+from .driver import run_async
+from .engines.base import AsyncEngine, Awaited, Engine
+from .engines.url import open_engine
+from .errors import HeadgateError, UsageError
+from .held import RESERVATION_TTL, SLOT_TTL, ReservationSpec, SlotSpec, SlotsSpec
+from .rate import RateLike, limits_of
+from .spec import Mode, Spec, Stats, resolve_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from typing import Self
+
+    from .algorithms import Limit
+    from .clock import Clock
+    from .engines.base import AsyncHit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_BOUND = 10_000
+
+
+class AsyncLimiter:
+    """Decides who may go on, for asyncio. See `Limiter`; every call that may wait is awaited."""
+
+    def __init__(
+        self,
+        engine: str | Engine | AsyncEngine = "memory://",
+        *,
+        namespace: str = "",
+        logger: logging.Logger | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._owns_engine = isinstance(engine, str)
+        opened = awaited(engine, clock)
+        self._engine = opened.scoped(namespace) if namespace else opened
+        self._log = logger or logging.getLogger("headgate")
+        self._bound: dict[Any, AsyncHit] = {}
+
+    @property
+    def engine(self) -> AsyncEngine:
+        """Where the states live."""
+        return self._engine
+
+    async def hit(
+        self, key: str, rate: RateLike, cost: int = 1, algorithm: str | None = None
+    ) -> Decision:
+        """Take `cost` units for `key` if they fit. Never waits for a slot; a denial is a value."""
+        try:
+            bound = self._bound[rate if algorithm is None else (rate, algorithm)]
+        except (KeyError, TypeError):
+            bound = self._bind(rate, algorithm)
+        decision = bound(key, cost)
+        return decision if isinstance(decision, Decision) else await decision
+
+    async def check(
+        self, key: str, rate: RateLike, cost: int = 1, algorithm: str | None = None
+    ) -> Decision:
+        """Say what `hit` would answer, and take nothing."""
+        return await self.decide([Charge(key, rate, cost, algorithm, kind=Kind.PEEK)])
+
+    async def decide(self, charges: Sequence[Charge]) -> Decision:
+        """Take all charges together, or none of them."""
+        if not charges:
+            raise UsageError("there is nothing to decide: pass at least one Charge")
+        return (await self._engine.decide([Request(tuple(charges))]))[0]
+
+    def limit(
+        self,
+        key: str,
+        rate: RateLike | None = None,
+        *,
+        limit: int | None = None,
+        window: float | None = None,
+        burst: int | None = None,
+        algorithm: str | None = None,
+        mode: Mode = "blocking",
+    ) -> AsyncKeyLimit:
+        """One key with its limit, to be used again and again: `limiter.limit("api", "4/second")`."""
+        limits = resolve_limits(rate, limit, window, burst, algorithm)
+        return AsyncKeyLimit(self._engine, Spec(key, limits, mode))
+
+    def concurrency(self, key: str, limit: int) -> AsyncSlots:
+        """At most `limit` holders of `key` at the same time."""
+        return AsyncSlots(self._engine, key, limit, self._log)
+
+    async def aclose(self) -> None:
+        """Let go of the engine, if the limiter made it."""
+        if self._owns_engine:
+            await self._engine.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _bind(self, rate: RateLike, algorithm: str | None) -> AsyncHit:
+        """Look a rate up the slow way, and remember how to count it."""
+        limits = limits_of(rate, algorithm)
+        bound = self._engine.bind(limits[0]) if len(limits) == 1 else self._bind_all(limits)
+        if len(self._bound) >= MAX_BOUND:
+            self._bound.clear()
+        self._bound[rate if algorithm is None else (rate, algorithm)] = bound
+        return bound
+
+    def _bind_all(self, limits: tuple[Limit, ...]) -> AsyncHit:
+        async def hit(key: str, cost: int) -> Decision:
+            charges = tuple(Charge(key, limit, cost) for limit in limits)
+            return (await self._engine.decide([Request(charges)]))[0]
+
+        return hit
+
+
+class AsyncKeyLimit:
+    """One key and its limit. Use it as a call, an async context manager or a decorator."""
+
+    def __init__(self, engine: AsyncEngine, spec: Spec) -> None:
+        self._engine = engine
+        self._spec = spec
+
+    @property
+    def key(self) -> str:
+        """Whom the limit is for."""
+        return self._spec.key
+
+    async def acquire(self, cost: int = 1, timeout: float | None = None) -> Decision:  # noqa: ASYNC109
+        """Take `cost` units, waiting for them if the mode is blocking (at most `timeout` seconds).
+
+        Raises `RateLimitExceeded` when they cannot be had in time, or ever.
+        """
+        steps = self._spec.flow(self._spec.request(cost), timeout, self._engine.clock.now_us)
+        return await run_async(steps, self._engine)
+
+    async def hit(self, cost: int = 1) -> Decision:
+        """Take `cost` units if they fit. Never waits for a slot; a denial is a value."""
+        return (await self._engine.decide([self._spec.request(cost)]))[0]
+
+    async def check(self, cost: int = 1) -> Decision:
+        """Say what `hit` would answer, and take nothing."""
+        return (await self._engine.decide([self._spec.request(cost, Kind.PEEK)]))[0]
+
+    async def stats(self) -> Stats:
+        """How much is used and left, of the tightest limit if there are several."""
+        spec = self._spec
+        return spec.stats([await self._engine.usage(spec.key, limit) for limit in spec.limits])
+
+    async def reset(self) -> None:
+        """Forget what was used."""
+        for limit in self._spec.limits:
+            await self._engine.reset(self._spec.key, limit)
+
+    def reserve(
+        self, cost: int, *, timeout: float | None = None, ttl: float = RESERVATION_TTL
+    ) -> AsyncReservation:
+        """Charge an estimate now and settle the real cost later: `async with limit.reserve(500)`."""
+        return AsyncReservation(self._engine, self._spec, cost, timeout, ttl)
+
+    async def __aenter__(self) -> Decision:
+        return await self.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Units are taken, not held: nothing to give back."""
+
+    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        """Make every call of the coroutine function acquire a unit first."""
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(f"{function!r} is not a coroutine function; limit it with a Limiter")
+
+        @functools.wraps(function)
+        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            await self.acquire()
+            result: R = await function(*args, **kwargs)
+            return result
+
+        return limited
+
+
+class AsyncReservation(ReservationSpec):
+    """A cost that is charged now and settled later. See `Reservation`."""
+
+    def __init__(
+        self, engine: AsyncEngine, spec: Spec, cost: int, timeout: float | None, ttl: float
+    ) -> None:
+        super().__init__(spec, cost, timeout, ttl)
+        self._engine = engine
+
+    async def acquire(self) -> Self:
+        """Charge the estimate, waiting for it if the mode is blocking."""
+        self.decision = await run_async(self._steps(self._engine.clock.now_us), self._engine)
+        return self
+
+    async def settle(self, actual: int) -> bool:
+        """Tell the real cost; false when the reservation was older than its time to live."""
+        return await self._engine.settle(self._token_to_settle(actual), actual)
+
+    async def __aenter__(self) -> Self:
+        return await self.acquire()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._settled:
+            await self.settle(self.cost if kind is None else 0)
+
+
+class AsyncSlots:
+    """At most so many holders of a key at the same time. See `Slots`."""
+
+    def __init__(self, engine: AsyncEngine, key: str, limit: int, logger: logging.Logger) -> None:
+        self._engine = engine
+        self._spec = SlotsSpec(key, limit)
+        self._log = logger
+
+    def slot(self, *, ttl: float = SLOT_TTL, timeout: float | None = 0, cost: int = 1) -> AsyncSlot:
+        """A slot to hold with `async with`. Raises `RateLimitExceeded` when none is free in time."""
+        return AsyncSlot(self._engine, self._spec.request(cost, ttl), timeout, self._log)
+
+    async def check(self) -> Decision:
+        """Say whether a slot is free."""
+        return (await self._engine.decide([self._spec.peek()]))[0]
+
+    async def stats(self) -> Stats:
+        """How many slots are held and free."""
+        used, answer = await self._engine.usage(self._spec.key, self._spec.limit)
+        return Stats(used, self._spec.limit.limit, 0.0, answer[1])
+
+    async def reset(self) -> None:
+        """Free all slots, whoever holds them."""
+        await self._engine.reset(self._spec.key, self._spec.limit)
+
+
+class AsyncSlot(SlotSpec):
+    """A slot, held inside an `async with` block and renewed until the block ends."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        request: Request,
+        timeout: float | None,
+        logger: logging.Logger,
+    ) -> None:
+        super().__init__(request, timeout)
+        self._engine = engine
+        self._log = logger
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        steps = flow.hold(self._request, self._timeout, self._engine.clock.now_us)
+        await run_async(steps, self._engine)
+        self._renewal = asyncio.create_task(self._keep_renewing())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await self._engine.release(self.key, self.limit, self.token)
+
+    async def _keep_renewing(self) -> None:
+        while not self.lost:
+            await asyncio.sleep(self.renew_every)
+            try:
+                self.lost = not await self._engine.renew(self.key, self.limit, self.token)
+            except HeadgateError as error:  # The next renewal may come in time.
+                self._log.warning("a slot of %r could not be renewed: %s", self.key, error)
+        self._log.warning("a slot of %r expired while it was held", self.key)
+
+
+def awaited(engine: str | Engine | AsyncEngine, clock: Clock | None) -> AsyncEngine:
+    """An engine to be awaited: one that is made for it, or one that never blocks."""
+    if not isinstance(engine, str) and inspect.iscoroutinefunction(engine.decide):
+        return engine  # type: ignore[return-value]
+    return Awaited(open_engine(engine, clock))  # type: ignore[arg-type]

@@ -1,0 +1,129 @@
+"""What an algorithm is: a frozen limit that moves one key's state through time.
+
+Every algorithm is one file with one class, and the class is the limit itself: its numbers are its
+fields, its methods are the arithmetic. Methods are pure. They read no clock and touch no store: given
+a state and a time they return the next state and an answer, and an engine decides where the state
+lives and how one step is made atomic. `None` is the state of a key that was never used.
+
+The rules that all of them keep:
+
+- **Integers only**, in microseconds, and every intermediate value stays below 2**53, so that the Lua
+  twin of a file, which computes in doubles, gives the same answers. The bounds are checked when a
+  limit is built, never later.
+- **A denial changes nothing**, so hammering a limited key never delays its recovery. (Backoff is about
+  denials and is the exception.)
+- **What lies ahead of now is taken as now.** A clock that stepped back finds state from its own future;
+  pulling that state to the present costs nobody a unit and freezes nothing.
+- **`retry_after_us` is tight**: a retry then passes if nobody else came; one microsecond earlier fails.
+- **State outlives numbers.** `identity` names what a state is kept under: algorithm and window,
+  but not limit and burst, so changing those keeps what was used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeAlias
+
+from ..errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+State: TypeAlias = Any
+"""An immutable value that only its own algorithm looks into; `None` means never used."""
+
+Answer: TypeAlias = tuple[bool, int, int, int, int]
+"""`(allowed, remaining, retry_after_us, reset_after_us, backoff_level)`, a plain tuple for speed."""
+
+NEVER = -1
+"""`retry_after_us` of a cost that can never fit, however long one waits."""
+
+MAX_EXACT = 2**53 - 1
+"""The largest integer that a double holds exactly, and so the largest number anywhere."""
+
+MIN_WINDOW_US = 1_000
+MAX_WINDOW_US = 366 * 86_400 * 1_000_000
+MAX_MEMBERS = 100_000
+"""How many separate entries (requests in a log, holders of slots) one key may keep."""
+
+
+class Limit(Protocol):
+    """The contract of an algorithm. `token_bucket.py` is a good file to copy."""
+
+    name: ClassVar[str]
+    """How users and stores call the algorithm."""
+
+    counts_denials: ClassVar[bool]
+    """Whether being denied makes things worse for a key, so that a waiter should rather peek."""
+
+    @property
+    def limit(self) -> int:
+        """Units per window (or slots); 0 denies everything."""
+
+    @property
+    def window_us(self) -> int:
+        """The window's length; for calendar windows the longest it can be; 0 where there is none."""
+
+    @property
+    def identity(self) -> str:
+        """What the state is kept under, next to namespace, rule and key."""
+
+    def take(self, state: State, now_us: int, cost: int) -> tuple[State, Answer]:
+        """Take `cost` units if they fit. The state is the same object when nothing changed."""
+
+    def peek(self, state: State, now_us: int, cost: int) -> Answer:
+        """Say what `take` would answer, with `remaining` as it is before taking."""
+
+    def force(self, state: State, now_us: int, cost: int) -> tuple[State, Answer]:
+        """Charge `cost` units without asking; the key may end up over its limit."""
+
+    def mark(self, state: State) -> State:
+        """What a later `refund` must know of the take that has just led to `state`."""
+
+    def refund(
+        self, state: State, mark: State, now_us: int, cost: int, refunded: int
+    ) -> tuple[State, int]:
+        """Give back `cost` units of the take at `mark`, unless they have flowed back by themselves.
+
+        `refunded` adds up what refunds of this key returned since `mark`, in the algorithm's own
+        measure; the second value is this refund's contribution to that sum.
+        """
+
+    def used(self, state: State, now_us: int) -> int:
+        """Units in use now: the count that `stats` shows."""
+
+    def idle_at_us(self, state: State) -> int:
+        """When `state` means the same as `None`, and may be dropped without a trace."""
+
+    def encode(self, state: State) -> Hashable:
+        """The state as numbers, strings and tuples of them, to be written to a file."""
+
+    def decode(self, data: Any) -> State:
+        """The inverse of `encode`; raises `ValueError`, `TypeError` or `KeyError` on foreign data."""
+
+
+def require_whole(name: str, value: object, low: int, high: int) -> None:
+    """Refuse anything but a plain integer in `[low, high]`; `True` is not a number here."""
+    if type(value) is not int:
+        refuse(f"{name} must be a whole number, not {value!r}")
+    if not low <= value <= high:
+        refuse(f"{name} must be between {low} and {high}, not {_shown(value)}")
+
+
+def require_window(window_us: object) -> None:
+    """Refuse windows shorter than a millisecond or longer than a leap year."""
+    if type(window_us) is not int:
+        refuse(f"a window must be a whole number of microseconds, not {window_us!r}")
+    if not MIN_WINDOW_US <= window_us <= MAX_WINDOW_US:
+        refuse(
+            f"a window must last between 1 ms and 366 days, not {_shown(window_us)} microseconds"
+        )
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise the `UsageError` that every constructor raises."""
+    raise UsageError(message)
+
+
+def _shown(value: int) -> str:
+    """Digits of a number; Python itself refuses to print very long ones."""
+    return str(value) if value.bit_length() < 256 else f"a number of {value.bit_length()} bits"

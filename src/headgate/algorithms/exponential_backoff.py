@@ -1,0 +1,162 @@
+"""Exponential backoff: a limit that tightens while a caller keeps hammering.
+
+A fixed window whose limit halves with every level. Ten denials in a row are one level up; a window
+that ends without a denial is one level down; at the top level nothing passes for one window.
+
+    level     0     1     2    …   5 ──▶ cool-down of one window
+    limit    16     8     4        1        ▲ 10 denials in a row: up
+    retry    1 s   2 s   4 s      32 s      ▼ a window without a denial: down
+
+The run of denials is broken by an admission or by a window without a denial. `retry_after` is the
+pace the caller is asked to keep, `2 ** level` seconds: a request, not a promise that it will pass. This
+is the one algorithm in which a denial changes the state. A cost that can never fit is the caller's
+mistake rather than pressure, and is not counted.
+
+The state is `(start_us, count, denials, level, denied, cool_us)`: the window and what was admitted in
+it, the run of denials, the level, whether this window saw a denial (0 or 1), and when the last
+cool-down began (0 for never).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .base import MAX_EXACT, NEVER, Answer, require_whole, require_window
+
+MAX_LEVEL = 20
+
+Pressure = tuple[int, int, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialBackoff:
+    """`limit` units a window, halved per level; the last three numbers say how levels work."""
+
+    name: ClassVar[str] = "exponential_backoff"
+    counts_denials: ClassVar[bool] = True
+
+    limit: int
+    window_us: int
+    denials_per_level: int = 10
+    max_level: int = 5
+    retry_us: int = 1_000_000  # What `retry_after` is at level 0; it doubles with each level.
+    identity: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_whole("limit", self.limit, 0, MAX_EXACT)
+        require_window(self.window_us)
+        require_whole("denials_per_level", self.denials_per_level, 1, 1_000_000)
+        require_whole("max_level", self.max_level, 1, MAX_LEVEL)
+        require_whole("retry_us", self.retry_us, 1_000, 3_600_000_000)
+        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+
+    def take(
+        self, state: Pressure | None, now_us: int, cost: int
+    ) -> tuple[Pressure | None, Answer]:
+        """Take `cost` units if they fit; count the denial if they do not."""
+        start_us, count, denials, level, denied, cool_us = self._current(state, now_us)
+        if cost > self.limit or not cost:
+            return state, self.peek(state, now_us, cost)
+        if not self._cooling(cool_us, now_us):
+            if count + cost <= self.limit_at(level):
+                state = (start_us, count + cost, 0, level, denied, cool_us)
+                return state, self._answer(state, now_us, allowed=True)
+            denials += 1
+            if denials >= self.denials_per_level:  # More, if it was set lower meanwhile.
+                denials = 0
+                level = min(level + 1, self.max_level)
+                if level == self.max_level:
+                    cool_us = now_us
+        state = (start_us, count, denials, level, 1, cool_us)
+        return state, self._answer(state, now_us, allowed=False)
+
+    def peek(self, state: Pressure | None, now_us: int, cost: int) -> Answer:
+        """Say what `take` would answer; a peek is never counted as a denial."""
+        current = self._current(state, now_us)
+        _, count, _, level, _, cool_us = current
+        if cost > self.limit:
+            _, remaining, _, reset_after_us, _ = self._answer(current, now_us, allowed=False)
+            return (False, remaining, NEVER, reset_after_us, level)
+        fits = count + cost <= self.limit_at(level)
+        return self._answer(current, now_us, allowed=fits and not self._cooling(cool_us, now_us))
+
+    def force(
+        self, state: Pressure | None, now_us: int, cost: int
+    ) -> tuple[Pressure | None, Answer]:
+        """Charge without asking; like any admission it ends a run of denials."""
+        if not cost:
+            return state, self._answer(self._current(state, now_us), now_us, allowed=True)
+        start_us, count, _, level, denied, cool_us = self._current(state, now_us)
+        state = (start_us, min(count + cost, MAX_EXACT), 0, level, denied, cool_us)
+        return state, self._answer(state, now_us, allowed=True)
+
+    def mark(self, state: Pressure) -> int:
+        """The start of the window that was charged."""
+        return state[0]
+
+    def refund(
+        self, state: Pressure | None, mark: int, now_us: int, cost: int, refunded: int
+    ) -> tuple[Pressure | None, int]:
+        """Give back into the window that was charged, and only while it lasts."""
+        if state is None:
+            return state, 0
+        start_us, count, *rest = self._current(state, now_us)
+        if mark != start_us:
+            return state, 0
+        given = min(cost, count)
+        denials, level, denied, cool_us = rest
+        return (start_us, count - given, denials, level, denied, cool_us), given
+
+    def used(self, state: Pressure | None, now_us: int) -> int:
+        """What was admitted in the window that is running."""
+        return self._current(state, now_us)[1]
+
+    def limit_at(self, level: int) -> int:
+        """The limit that holds at `level`: halved each time, but at least 1 unless it is 0."""
+        return max(1, self.limit >> level) if self.limit else 0
+
+    def idle_at_us(self, state: Pressure) -> int:
+        """When the window has ended, every level is forgiven and no cool-down runs."""
+        start_us, count, denials, level, denied, cool_us = state
+        windows = max(int(count > 0), level + denied, denied + 1 if denials else 0)
+        ends_us = start_us + windows * self.window_us if windows else 0
+        return max(ends_us, cool_us + self.window_us if cool_us else 0)
+
+    def encode(self, state: Pressure) -> Pressure:
+        """The state itself."""
+        return state
+
+    def decode(self, data: Pressure) -> Pressure:
+        """The inverse of `encode`."""
+        start_us, count, denials, level, denied, cool_us = data
+        for number in (start_us, count, denials, cool_us):
+            require_whole("backoff state", number, 0, MAX_EXACT)
+        require_whole("level", level, 0, MAX_LEVEL)
+        require_whole("denied", denied, 0, 1)
+        return start_us, count, denials, level, denied, cool_us
+
+    def _current(self, state: Pressure | None, now_us: int) -> Pressure:
+        """The state as it stands at `now_us`, with every window that has ended accounted for."""
+        start_us = now_us - now_us % self.window_us
+        if state is None:
+            return (start_us, 0, 0, 0, 0, 0)
+        was_us, count, denials, level, denied, cool_us = state
+        cool_us = min(cool_us, now_us)
+        if was_us >= start_us:
+            return (start_us, count, denials, level, denied, cool_us)
+        quiet = (start_us - was_us) // self.window_us - denied
+        if quiet:
+            denials = 0
+        return (start_us, 0, denials, max(0, level - quiet), 0, cool_us)
+
+    def _cooling(self, cool_us: int, now_us: int) -> bool:
+        return cool_us > 0 and now_us - cool_us < self.window_us
+
+    def _answer(self, state: Pressure, now_us: int, *, allowed: bool) -> Answer:
+        _, count, _, level, _, cool_us = state
+        cooling = self._cooling(cool_us, now_us)
+        remaining = 0 if cooling else max(0, self.limit_at(level) - count)
+        retry_after_us = 0 if allowed else self.retry_us << level
+        reset_after_us = max(0, self.idle_at_us(state) - now_us)
+        return (allowed, remaining, retry_after_us, reset_after_us, level)

@@ -1,0 +1,143 @@
+"""Fixed window: one counter per aligned window. The cheapest limit, and the one for quotas.
+
+    limit 4   ████│    │█   │           Each window starts at zero again, so a caller who knows
+              ████│██  │██▁ │           the boundary can spend twice the limit around it:
+              0   1    2   3 ▶ windows  4 just before and 4 just after.
+
+`FixedWindow` cuts time into equal pieces counted from the Unix epoch; `CalendarWindow` cuts it at
+the boundaries of a calendar. The state is `(start_us, count)`: the start of the window it counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from .base import MAX_EXACT, NEVER, Answer, require_whole, require_window
+
+if TYPE_CHECKING:
+    from .calendar import Calendar
+
+Window = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindow:
+    """`limit` units in each window of `window_us`."""
+
+    name: ClassVar[str] = "fixed_window"
+    counts_denials: ClassVar[bool] = False
+
+    limit: int
+    window_us: int
+    calendar: Calendar | None = field(init=False, repr=False, default=None)
+    identity: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_whole("limit", self.limit, 0, MAX_EXACT)
+        require_window(self.window_us)
+        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+
+    def bounds_us(self, now_us: int) -> tuple[int, int]:
+        """The start and the end of the window that `now_us` lies in."""
+        if self.calendar is not None:
+            return self.calendar.bounds_us(now_us)
+        start_us = now_us - now_us % self.window_us
+        return start_us, start_us + self.window_us
+
+    def take(self, state: Window | None, now_us: int, cost: int) -> tuple[Window | None, Answer]:
+        """Take `cost` units if they fit."""
+        limit = self.limit
+        if (
+            state is not None
+            and state[0] <= now_us < state[0] + self.window_us
+            and not self.calendar
+        ):
+            start_us, count = state  # The usual case, without the price of a division.
+            end_us = start_us + self.window_us
+        else:
+            start_us, end_us = self.bounds_us(now_us)
+            # A window ahead of now (the clock stepped back) counts as this one.
+            count = state[1] if state is not None and state[0] >= start_us else 0
+        asked = count + cost
+        if asked <= limit:
+            if cost:
+                state = (start_us, asked)
+            return state, (True, limit - asked, 0, end_us - now_us if asked else 0, 0)
+        if state is not None and state[0] > start_us:
+            state = (start_us, count)
+        if cost > limit:
+            return state, self._denied(count, cost, end_us - now_us)
+        left_us = end_us - now_us
+        return state, (False, limit - count if limit > count else 0, left_us, left_us, 0)
+
+    def peek(self, state: Window | None, now_us: int, cost: int) -> Answer:
+        """Say what `take` would answer."""
+        start_us, end_us = self.bounds_us(now_us)
+        count = state[1] if state is not None and state[0] >= start_us else 0
+        if count + cost > self.limit:
+            return self._denied(count, cost, end_us - now_us)
+        return (True, self.limit - count, 0, end_us - now_us if count else 0, 0)
+
+    def force(self, state: Window | None, now_us: int, cost: int) -> tuple[Window | None, Answer]:
+        """Charge without asking."""
+        start_us, end_us = self.bounds_us(now_us)
+        count = state[1] if state is not None and state[0] >= start_us else 0
+        if cost:
+            count = min(count + cost, MAX_EXACT)
+            state = (start_us, count)
+        reset_after_us = end_us - now_us if count else 0
+        return state, (True, max(0, self.limit - count), 0, reset_after_us, 0)
+
+    def mark(self, state: Window) -> int:
+        """The start of the window that was charged."""
+        return state[0]
+
+    def refund(
+        self, state: Window | None, mark: int, now_us: int, cost: int, refunded: int
+    ) -> tuple[Window | None, int]:
+        """Give back into the window that was charged, and only while it lasts."""
+        if state is None or state[0] != mark or not self.bounds_us(now_us)[0] <= mark:
+            return state, 0
+        given = min(cost, state[1])
+        return (mark, state[1] - given), given
+
+    def used(self, state: Window | None, now_us: int) -> int:
+        """The count of the window that is running."""
+        start_us, _ = self.bounds_us(now_us)
+        return state[1] if state is not None and state[0] >= start_us else 0
+
+    def idle_at_us(self, state: Window) -> int:
+        """The end of the window, or now if nothing is charged in it."""
+        return self.bounds_us(state[0])[1] if state[1] else 0
+
+    def encode(self, state: Window) -> Window:
+        """The state itself."""
+        return state
+
+    def decode(self, data: Window) -> Window:
+        """The inverse of `encode`."""
+        start_us, count = data
+        require_whole("start_us", start_us, 0, MAX_EXACT)
+        require_whole("count", count, 0, MAX_EXACT)
+        return start_us, count
+
+    def _denied(self, count: int, cost: int, left_us: int) -> Answer:
+        retry_after_us = NEVER if cost > self.limit else left_us
+        return (False, max(0, self.limit - count), retry_after_us, left_us if count else 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarWindow(FixedWindow):
+    """`limit` units in each period of a calendar."""
+
+    window_us: int = field(init=False, repr=False, default=0)
+    calendar: Calendar = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        require_whole("limit", self.limit, 0, MAX_EXACT)
+        calendar = self.calendar
+        object.__setattr__(self, "window_us", calendar.longest_us)
+        object.__setattr__(
+            self, "identity", f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
+        )

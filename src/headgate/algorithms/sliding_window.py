@@ -1,0 +1,194 @@
+"""Sliding window: two counters that behave almost like a log. The default.
+
+The count of the previous window fades out linearly while the current one runs, as if its requests
+had been spread evenly. A take fits while `previous · weight + current + cost <= limit`.
+
+    previous 8           current 3            limit 10
+    ├──────────────────┼─────────┊────────┤   ┊ now, 40 % into the window: weight 60 %
+    ████████            ███      ┊            8 · 0.6 + 3 = 7.8, so 2 more fit
+             ├───────────────────┤            the window that slides
+
+**The worst case.** Requests are rarely spread evenly, and an adversary can see to that: all of one
+window's units at its very end, then as many of the next as the fading allows. A span of one window
+that ends at fraction f of a window can hold up to `limit · (1 + f)`, always less than twice the
+limit; each aligned window on its own never holds more than the limit.
+
+    limit 10            │         ┊          10 at the end of one window, then
+                     ████         ┊          9 more once 90 % of it has faded:
+              ▁▁▁▁▁▁▁████▁▁▁▁▁▁▁███          19 in a span just under one window
+                        0    f = 0.9
+
+**Arithmetic.** The weight is taken in steps of the window, at most 2**20 of them and rounded up, so
+it is never in the caller's favour, and `limit · steps` stays exact. The state is
+`(start_us, previous, current)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .base import MAX_EXACT, NEVER, Answer, require_whole, require_window
+
+MAX_STEPS = 2**20
+MAX_PRODUCT = 2**51
+"""The largest count · steps; the sum of three of them (previous, current, cost) is still exact."""
+MAX_LIMIT = 2**43
+"""Leaves at least 256 steps."""
+
+Counters = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """`limit` units in a window of `window_us` that moves with time."""
+
+    name: ClassVar[str] = "sliding_window"
+    counts_denials: ClassVar[bool] = False
+
+    limit: int
+    window_us: int
+    identity: str = field(init=False, repr=False, compare=False)
+    step_us: int = field(init=False, repr=False, compare=False)
+    steps: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_whole("limit", self.limit, 0, MAX_LIMIT)
+        require_window(self.window_us)
+        most_steps = min(MAX_STEPS, MAX_PRODUCT // max(1, self.limit))
+        step_us = -(-self.window_us // most_steps)
+        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+        object.__setattr__(self, "step_us", step_us)
+        object.__setattr__(self, "steps", -(-self.window_us // step_us))
+
+    def take(
+        self, state: Counters | None, now_us: int, cost: int
+    ) -> tuple[Counters | None, Answer]:
+        """Take `cost` units if they fit."""
+        window_us = self.window_us
+        steps = self.steps
+        if state is not None and state[0] <= now_us < state[0] + window_us:
+            start_us, previous, current = state  # The usual case, without the price of a division.
+        else:
+            start_us, previous, current = self._counters(state, now_us)
+        end_us = start_us + window_us
+        # Room in steps of a unit, after the faded previous window and the current one.
+        room = (self.limit - current) * steps
+        if previous:
+            room += previous * ((now_us - end_us) // self.step_us)
+        if cost * steps <= room:
+            if cost:
+                current += cost
+                state = (start_us, previous, current)
+            reset_us = end_us + window_us if current else end_us if previous else now_us
+            return state, (True, room // steps - cost, 0, reset_us - now_us, 0)
+        if state is not None and state[0] > start_us:  # The clock stepped back.
+            state = (start_us, previous, current)
+        return state, self._denied(previous, current, end_us, now_us, cost)
+
+    def peek(self, state: Counters | None, now_us: int, cost: int) -> Answer:
+        """Say what `take` would answer."""
+        start_us, previous, current = self._counters(state, now_us)
+        room = self._room(previous, current, start_us, now_us)
+        if cost * self.steps > room:
+            return self._denied(previous, current, start_us + self.window_us, now_us, cost)
+        reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
+        return (True, room // self.steps, 0, reset_after_us, 0)
+
+    def force(
+        self, state: Counters | None, now_us: int, cost: int
+    ) -> tuple[Counters | None, Answer]:
+        """Charge without asking; the counter stops where the arithmetic would stop being exact."""
+        start_us, previous, current = self._counters(state, now_us)
+        if cost:
+            current = min(current + cost, MAX_PRODUCT // self.steps)
+            state = (start_us, previous, current)
+        room = self._room(previous, current, start_us, now_us)
+        reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
+        return state, (True, max(0, room // self.steps), 0, reset_after_us, 0)
+
+    def mark(self, state: Counters) -> int:
+        """The start of the window that was charged."""
+        return state[0]
+
+    def refund(
+        self, state: Counters | None, mark: int, now_us: int, cost: int, refunded: int
+    ) -> tuple[Counters | None, int]:
+        """Give back into the window that was charged, current or previous."""
+        if state is None:
+            return state, 0
+        start_us, previous, current = self._counters(state, now_us)
+        if mark == start_us:
+            given = min(cost, current)
+            return (start_us, previous, current - given), given
+        if mark == start_us - self.window_us:
+            given = min(cost, previous)
+            return (start_us, previous - given, current), given
+        return state, 0
+
+    def used(self, state: Counters | None, now_us: int) -> int:
+        """The faded previous count, rounded up, and the current one."""
+        start_us, previous, current = self._counters(state, now_us)
+        return -(-previous * self._weight(start_us, now_us) // self.steps) + current
+
+    def idle_at_us(self, state: Counters) -> int:
+        """When both counters have faded."""
+        return self._idle_at_us(*state, 0)
+
+    def encode(self, state: Counters) -> Counters:
+        """The state itself."""
+        return state
+
+    def decode(self, data: Counters) -> Counters:
+        """The inverse of `encode`."""
+        start_us, previous, current = data
+        require_whole("start_us", start_us, 0, MAX_EXACT)
+        require_whole("previous", previous, 0, 2 * MAX_LIMIT)
+        require_whole("current", current, 0, 2 * MAX_LIMIT)
+        return start_us, previous, current
+
+    def _counters(self, state: Counters | None, now_us: int) -> Counters:
+        """The state as it stands at `now_us`."""
+        start_us = now_us - now_us % self.window_us
+        return (start_us, 0, 0) if state is None else (start_us, *self._moved(state, start_us))
+
+    def _moved(self, state: Counters, start_us: int) -> tuple[int, int]:
+        """The two counters, seen from the window that starts at `start_us`."""
+        was_us, previous, current = state
+        if was_us == start_us:
+            return previous, current
+        if was_us == start_us - self.window_us:
+            return current, 0
+        if was_us < start_us:
+            return 0, 0
+        # Both lie in this window or ahead of it: they count as now.
+        return 0, min(previous + current, MAX_PRODUCT // self.steps)
+
+    def _weight(self, start_us: int, now_us: int) -> int:
+        """How much of the previous window still counts, in steps, rounded up."""
+        return -((now_us - start_us - self.window_us) // self.step_us)
+
+    def _room(self, previous: int, current: int, start_us: int, now_us: int) -> int:
+        """What still fits, in steps of a unit; negative when the key is over its limit."""
+        return (self.limit - current) * self.steps - previous * self._weight(start_us, now_us)
+
+    def _denied(self, previous: int, current: int, end_us: int, now_us: int, cost: int) -> Answer:
+        limit = self.limit
+        left = limit - current
+        if cost <= left:  # The previous window is in the way, and has to fade to what is left.
+            faded = (left - cost) * self.steps // previous
+            retry_after_us = end_us - faded * self.step_us - now_us
+        elif cost <= limit:  # The current one is, and has to become the previous one first.
+            faded = (limit - cost) * self.steps // current
+            retry_after_us = end_us + self.window_us - faded * self.step_us - now_us
+        else:
+            retry_after_us = NEVER
+        if previous:
+            left += previous * ((now_us - end_us) // self.step_us) // self.steps
+        reset_us = end_us + self.window_us if current else end_us if previous else now_us
+        return (False, left if left > 0 else 0, retry_after_us, reset_us - now_us, 0)
+
+    def _idle_at_us(self, start_us: int, previous: int, current: int, now_us: int) -> int:
+        if current:
+            return start_us + 2 * self.window_us
+        return start_us + self.window_us if previous else now_us

@@ -1,0 +1,189 @@
+"""Token bucket: a burst at once, then a steady rate. The choice for APIs that allow bursts.
+
+The bucket is looked at from below: instead of tokens left it keeps the **backlog**, the time until
+the key is idle again. Taking `cost` units adds `cost * emission` to it, time drains it, and a take
+fits while the backlog stays within `capacity`, the emission time of a full burst.
+
+    capacity ┤····█·····························   burst 4, 1 unit a second
+             │   ██   take 4: full              (each take is one step up,
+    backlog  │  ███▙                             one second is one step down)
+             │ █████▙  ▟▙  take 1
+           0 ┼██████▙▟███▙───────▶ time
+
+The state is the backlog and the moment it was true (`stamp_us`), not an absolute time of arrival: a
+clock that steps back then finds no debt in its future. Both numbers are below 2**53 and share one
+integer, `stamp_us << 53 | backlog`, which takes half the memory of a tuple of two.
+
+The backlog counts in 1/256 microseconds. Emission is rounded up to that grain, so the rate is never
+exceeded, and is at most 0.4 % slower at the fastest rate allowed (one unit a microsecond).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .base import MAX_EXACT, NEVER, Answer, refuse, require_whole, require_window
+
+GRAIN = 256
+STAMP_SHIFT = 53
+BACKLOG_MASK = (1 << STAMP_SHIFT) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket:
+    """`limit` units flow back per window; an idle key can give `burst` at once."""
+
+    name: ClassVar[str] = "token_bucket"
+    counts_denials: ClassVar[bool] = False
+
+    limit: int
+    window_us: int
+    burst: int = 0  # 0 stands for the limit itself.
+    identity: str = field(init=False, repr=False, compare=False)
+    emission: int = field(init=False, repr=False, compare=False)
+    capacity: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        require_whole("limit", self.limit, 0, MAX_EXACT)
+        require_window(self.window_us)
+        require_whole("burst", self.burst, 0, MAX_EXACT)
+        if self.limit > self.window_us:
+            refuse(
+                f"token_bucket gives at most one unit a microsecond, and {self.limit} in "
+                f"{self.window_us} us is more: count in larger units, or use sliding_window"
+            )
+        burst = self.burst or self.limit
+        emission = -(-self.window_us * GRAIN // self.limit) if self.limit else 0
+        if burst * emission > MAX_EXACT:
+            refuse(
+                f"a burst of {burst} would take {burst * emission // GRAIN} us to flow back, which is "
+                f"more than {MAX_EXACT // GRAIN}: lower the burst"
+            )
+        if self.burst and not self.limit:
+            refuse("a limit of 0 denies everything and cannot have a burst")
+        object.__setattr__(self, "burst", burst)
+        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+        object.__setattr__(self, "emission", emission)
+        object.__setattr__(self, "capacity", burst * emission)
+
+    def take(self, state: int | None, now_us: int, cost: int) -> tuple[int | None, Answer]:
+        """Take `cost` units if they fit."""
+        stamp_us = now_us
+        backlog = 0
+        if state is not None:
+            stamp_us = state >> STAMP_SHIFT
+            backlog = state & BACKLOG_MASK
+            if now_us > stamp_us:
+                backlog -= (now_us - stamp_us) * GRAIN
+                if backlog < 0:
+                    backlog = 0
+        emission = self.emission
+        free = self.capacity - backlog
+        asked = cost * emission
+        if asked <= free and cost <= self.burst:
+            backlog += asked
+            if cost:
+                state = now_us << STAMP_SHIFT | backlog
+            remaining = (free - asked) // emission if emission else 0
+            return state, (True, remaining, 0, -(-backlog // GRAIN), 0)
+        if now_us < stamp_us:  # The clock stepped back: start draining from here.
+            state = now_us << STAMP_SHIFT | backlog
+        return state, self._denied(backlog, cost)
+
+    def line_up(
+        self, state: int | None, now_us: int, cost: int, wait_us: int
+    ) -> tuple[int | None, Answer]:
+        """Take a slot that comes free within `wait_us`: first come, first served.
+
+        When allowed, `retry_after_us` says how long to wait before using the units.
+        """
+        late = self._backlog(state, now_us) + cost * self.emission - self.capacity
+        start_us = -(-late // GRAIN)
+        # Full until the whole microsecond of the start: the next in line keeps its distance to it.
+        asked = self.capacity + start_us * GRAIN
+        if late <= 0 or cost > self.burst or start_us > wait_us or asked > MAX_EXACT:
+            return self.take(state, now_us, cost)
+        return now_us << STAMP_SHIFT | asked, (True, 0, start_us, -(-asked // GRAIN), 0)
+
+    def leave_line(self, state: int | None, mark: int, now_us: int, cost: int) -> int | None:
+        """Give back the slot that `line_up` booked at `mark`, if it is the last one in line.
+
+        Those behind have already been told when to start. Closing a gap in front of them would let
+        a newcomer start beside them, so an earlier slot stays charged.
+        """
+        if state != mark:
+            return state
+        return now_us << STAMP_SHIFT | max(0, self._backlog(state, now_us) - cost * self.emission)
+
+    def peek(self, state: int | None, now_us: int, cost: int) -> Answer:
+        """Say what `take` would answer."""
+        backlog = self._backlog(state, now_us)
+        if backlog + cost * self.emission <= self.capacity and cost <= self.burst:
+            return (True, self._remaining(backlog), 0, -(-backlog // GRAIN), 0)
+        return self._denied(backlog, cost)
+
+    def force(self, state: int | None, now_us: int, cost: int) -> tuple[int | None, Answer]:
+        """Charge without asking; the debt drains like any other backlog."""
+        backlog = self._backlog(state, now_us)
+        if cost:
+            backlog = min(backlog + cost * self.emission, MAX_EXACT)
+            state = now_us << STAMP_SHIFT | backlog
+        return state, (True, self._remaining(backlog), 0, -(-backlog // GRAIN), 0)
+
+    def mark(self, state: int) -> int:
+        """The backlog and its moment, right after the take."""
+        return state
+
+    def refund(
+        self, state: int | None, mark: int, now_us: int, cost: int, refunded: int
+    ) -> tuple[int | None, int]:
+        """Give back what is left of a take that sits in the backlog behind everything before it.
+
+        The backlog drains first in, first out: of the take that led to `mark`, at most the mark's
+        backlog less the time passed since is still there. Refunds since then moved it forward by
+        `refunded`. An engine asks for no refund while a line waits: those in it have been told when
+        to start (see `leave_line`).
+        """
+        backlog = self._backlog(state, now_us)
+        passed = max(0, now_us - (mark >> STAMP_SHIFT)) * GRAIN
+        left = (mark & BACKLOG_MASK) - passed - refunded
+        given = max(0, min(cost * self.emission, left, backlog))
+        if not given:
+            return state, 0
+        return now_us << STAMP_SHIFT | (backlog - given), given
+
+    def used(self, state: int | None, now_us: int) -> int:
+        """Units that have not flowed back yet, started ones included."""
+        return -(-self._backlog(state, now_us) // self.emission) if self.emission else 0
+
+    def idle_at_us(self, state: int) -> int:
+        """When the backlog has drained."""
+        return (state >> STAMP_SHIFT) - (-(state & BACKLOG_MASK) // GRAIN)
+
+    def encode(self, state: int) -> tuple[int, int]:
+        """`(stamp_us, backlog)`."""
+        return state >> STAMP_SHIFT, state & BACKLOG_MASK
+
+    def decode(self, data: tuple[int, int]) -> int:
+        """The inverse of `encode`."""
+        stamp_us, backlog = data
+        require_whole("stamp_us", stamp_us, 0, MAX_EXACT)
+        require_whole("backlog", backlog, 0, MAX_EXACT)
+        return stamp_us << STAMP_SHIFT | backlog
+
+    def _backlog(self, state: int | None, now_us: int) -> int:
+        if state is None:
+            return 0
+        passed_us = max(0, now_us - (state >> STAMP_SHIFT))
+        return max(0, (state & BACKLOG_MASK) - passed_us * GRAIN)
+
+    def _remaining(self, backlog: int) -> int:
+        return max(0, self.capacity - backlog) // self.emission if self.emission else 0
+
+    def _denied(self, backlog: int, cost: int) -> Answer:
+        emission = self.emission
+        free = self.capacity - backlog
+        retry_after_us = NEVER if cost > self.burst else -((free - cost * emission) // GRAIN)
+        remaining = free // emission if free >= emission > 0 else 0
+        return (False, remaining, retry_after_us, -(-backlog // GRAIN), 0)

@@ -1,0 +1,97 @@
+"""Charge and Request: what an engine is asked.
+
+A request is a set of charges that are taken together or not at all. A charge names a key, the limits that
+hold for it, and a cost.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from .algorithms.base import MAX_EXACT, require_whole
+from .errors import UsageError
+from .rate import RateLike, limits_of
+
+if TYPE_CHECKING:
+    from .algorithms import Limit
+
+MAX_KEY_BYTES = 8_192
+
+
+class Kind(Enum):
+    """What a charge does."""
+
+    TAKE = "take"
+    """Take the units if every charge of the request fits."""
+    PEEK = "peek"
+    """Say whether they would fit; change nothing."""
+    FORCE = "force"
+    """Charge without asking, if the others fit."""
+    SHADOW = "shadow"
+    """Count and report, but never deny."""
+
+
+class Charge:
+    """`cost` units of `rate` for `key`.
+
+    >>> Charge("user:42", "100/minute", cost=3)
+    Charge('user:42', 3 of SlidingWindow(limit=100, window_us=60000000))
+    """
+
+    __slots__ = ("cost", "key", "kind", "limits", "rule")
+
+    def __init__(
+        self,
+        key: str,
+        rate: RateLike,
+        cost: int = 1,
+        algorithm: str | None = None,
+        *,
+        kind: Kind = Kind.TAKE,
+        rule: str | None = None,
+    ) -> None:
+        self.key = key
+        self.limits: tuple[Limit, ...] = limits_of(rate, algorithm)
+        self.cost = cost
+        self.kind = kind
+        self.rule = rule
+        if type(cost) is not int or not 0 <= cost <= MAX_EXACT:
+            require_cost(cost)
+
+    def __repr__(self) -> str:
+        limits = " and ".join(map(repr, self.limits))
+        return f"Charge({self.key!r}, {self.cost} of {limits})"
+
+
+class Request(NamedTuple):
+    """Charges that pass or fail together, and what else the caller wants with them."""
+
+    charges: tuple[Charge, ...]
+    wait_us: int = 0
+    """How long the caller would stand in line, where the algorithm has one."""
+    reserve_us: int = 0
+    """Keep a record for that long, so that the cost can be settled later."""
+    token: str | None = None
+    """The name for that record, or for the slots that are to be held."""
+
+
+def require_key(key: object) -> None:
+    """Refuse keys that no engine could store, or that would be stored differently by two of them."""
+    if not isinstance(key, str):
+        raise UsageError(f"a key is text, not {key!r}; turn it into a string first")
+    if not key:
+        raise UsageError("a key must not be empty; name whom the limit is for")
+    if len(key) > MAX_KEY_BYTES:
+        raise UsageError(f"a key has at most {MAX_KEY_BYTES} bytes, not {len(key)}; hash it first")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"the key {key!r} holds half a surrogate pair and is not text") from None
+    if size > MAX_KEY_BYTES:
+        raise UsageError(f"a key has at most {MAX_KEY_BYTES} bytes, not {size}; hash it first")
+
+
+def require_cost(cost: object) -> None:
+    """Refuse anything but a whole number from 0 to 2**53 - 1."""
+    require_whole("cost", cost, 0, MAX_EXACT)

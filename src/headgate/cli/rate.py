@@ -1,0 +1,237 @@
+"""`headgate rate`: what a rate means, how it would be counted, and a picture of what it admits."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from ..algorithms import CalendarWindow
+from ..errors import UsageError
+from ..rate import MAX_TEXT, Rate
+from ._explain import Explanation, a_window, explain, timeline_json
+from ._picture import draw
+from ._simulation import AllLimits, Timeline, edges_of, plan, plan_start, run as simulate
+from ._terminal import BOLD, Screen, escaped
+from ._words import count, day, duration
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from ..clock import Clock
+
+NAME: Final = "rate"
+HELP: Final = "explain a rate, with a picture of what it admits"
+EPILOG: Final = """\
+a rate is COUNT/UNIT, and may have more to it:
+  100/minute                              also: 100 per minute, 100/min, 100/m
+  5/300s                                  us ms s m h d w, and their long names
+  100/minute burst 20                     20 at once, then one every 600 ms
+  1000/calendar month in Europe/Berlin    a month is a month; also day and week
+  1000/calendar month anchor 15           from the 15th on
+  '1/second; 100/hour'                    both hold; quote the semicolon
+
+algorithms:
+  token_bucket         a burst, then an even pace    the default with a burst
+  sliding_window       close to exact, small         the default without one
+  sliding_log          exact, remembers every hit
+  fixed_window         starts from zero each window  the one for calendar rates
+  exponential_backoff  tightens while it is hammered
+  adaptive             chooses among three by live traffic
+
+examples:
+  headgate rate 100/minute burst 20
+  headgate rate 4/s --algorithm sliding_log
+  headgate rate 10000/minute --cost 250
+  grep -v '^$' rates.txt | headgate rate - --json
+"""
+INDENT: Final = "  "
+TEXT_WIDTH: Final = 78
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.usage = "headgate rate TEXT [--algorithm NAME] [--cost N] [--json]"
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "text",
+        metavar="TEXT",
+        nargs="+",
+        help="a rate such as '100/minute burst 20', or '-' to read one per line from stdin",
+    )
+    parser.add_argument("--algorithm", metavar="NAME", help="count it with this one instead")
+    parser.add_argument("--cost", metavar="N", default="1", help="units that each hit costs")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON; with '-' one line per rate"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain what was asked for."""
+    cost = _cost(args.cost)
+    if args.text != ["-"]:
+        _explain_text(" ".join(args.text), args, cost, indent=2)
+        return 0
+    wrong = False
+    first = True
+    for number, line in _lines(sys.stdin):
+        try:
+            if not (first or args.json):
+                Screen().write()
+            _explain_text(line, args, cost, indent=None)
+            first = False
+        except UsageError as error:
+            wrong = True
+            sys.stdout.flush()  # So that both streams are in order where they meet.
+            print(f"headgate: line {number}: {escaped(str(error))}", file=sys.stderr)
+    return 2 if wrong else 0
+
+
+def _explain_text(text: str, args: argparse.Namespace, cost: int, *, indent: int | None) -> None:
+    clock: Clock = args.clock
+    now_us = clock.now_us()
+    explained = [explain(rate, args.algorithm, cost, now_us) for rate in Rate.parse_all(text)]
+    views = _views(explained, cost, now_us) if len(explained) > 1 else []
+    if args.json:
+        print(json.dumps(_as_json(explained, views, now_us), indent=indent))
+        return
+    screen = Screen()
+    for i, one in enumerate(explained):
+        if i:
+            screen.write()
+        _write_one(one, screen)
+    if views:
+        screen.write()
+        _write_together(explained, views, screen)
+
+
+def _views(
+    explained: list[Explanation], cost: int, now_us: int
+) -> list[tuple[Explanation, Timeline]]:
+    """All rates together, over the shortest window and over the longest that can be drawn."""
+    limits = tuple(one.limit for one in explained)
+    by_window = sorted(explained, key=lambda one: one.limit.window_us)
+    first = plan_start(limits, cost, edges_of(by_window[0].limit, now_us))
+    views = [(by_window[0], simulate(AllLimits(limits), first))]
+    for one in reversed(by_window[1:]):
+        longer = plan(limits, cost, edges_of(one.limit, now_us))
+        if longer is not None:
+            return [*views, (one, simulate(AllLimits(limits), longer))]
+    return views
+
+
+def _write_one(one: Explanation, screen: Screen) -> None:
+    screen.write(screen.paint(str(one.rate), BOLD))
+    screen.write()
+    for name, value in one.headings:
+        screen.write(f"{INDENT}{name:<12}{value}")
+    screen.write()
+    _write_facts(one.facts, screen)
+    screen.write()
+    _write_picture(one, one.timeline, screen)
+
+
+def _write_together(
+    explained: list[Explanation], views: list[tuple[Explanation, Timeline]], screen: Screen
+) -> None:
+    names = "; ".join(str(one.rate) for one in explained)
+    screen.write(screen.paint(f"Together: {names}", BOLD))
+    screen.write()
+    facts = ["A hit passes if every rate has room for it. If one has not, none of them is charged."]
+    longest = max(explained, key=lambda one: one.limit.window_us)
+    if longest is not views[-1][0]:
+        facts.append(
+            f"Not drawn: {longest.rate}, which is far longer than the others. On its own it looks "
+            "as above."
+        )
+    _write_facts(tuple(facts), screen)
+    for one, timeline in views:
+        screen.write()
+        _write_picture(one, timeline, screen)
+        said_no = ", ".join(
+            f"{each.rate} {_times(refused)}"
+            for each, refused in zip(explained, timeline.refusals, strict=True)
+        )
+        _write_wrapped("said no        ", said_no, screen)
+
+
+def _write_picture(one: Explanation, timeline: Timeline, screen: Screen) -> None:
+    plan = timeline.plan
+    edges_us = plan.edges_us
+    calendar = one.limit.calendar if isinstance(one.limit, CalendarWindow) else None
+    hits = count(plan.per_column * 20, "hit")
+    length = a_window(one.rate) if plan.whole else duration(edges_us[1] - edges_us[0])
+    screen.write(f"{INDENT}Hammered with {hits} in {length}, evenly spaced:")
+    screen.write()
+    if calendar is not None:
+        labels = [day(edge_us, calendar.tz) for edge_us in edges_us]
+    else:
+        labels = ["0", *(duration(edge_us - edges_us[0]) for edge_us in edges_us[1:])]
+    for line in draw(timeline, labels, screen, one.now_us if calendar else None):
+        screen.write(line)
+
+
+def _write_facts(facts: tuple[str, ...], screen: Screen) -> None:
+    for fact in facts:
+        _write_wrapped("• ", fact, screen)
+
+
+def _write_wrapped(lead: str, text: str, screen: Screen) -> None:
+    wrapped = textwrap.wrap(
+        text,
+        TEXT_WIDTH,
+        initial_indent=INDENT + lead,
+        subsequent_indent=INDENT + " " * len(lead),
+        break_on_hyphens=False,
+    )
+    for line in wrapped:
+        screen.write(line)
+
+
+def _as_json(
+    explained: list[Explanation], views: list[tuple[Explanation, Timeline]], now_us: int
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {"now_us": now_us, "rates": [one.as_json() for one in explained]}
+    if views:
+        answer["together"] = [
+            {
+                "over": str(one.rate),
+                "timeline": timeline_json(timeline),
+                "refusals": {
+                    str(each.rate): refused
+                    for each, refused in zip(explained, timeline.refusals, strict=True)
+                },
+            }
+            for one, timeline in views
+        ]
+    return answer
+
+
+def _times(number: int) -> str:
+    return "never" if number == 0 else "once" if number == 1 else f"{number:,} times"
+
+
+def _cost(text: str) -> int:
+    """A whole number from 1 on; what the library allows at most is the library's to say."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or not int(text):
+        raise UsageError(f"a cost is a whole number of at least 1, not {text[:60]!r}")
+    return int(text)
+
+
+def _lines(stream: IO[str] | None) -> Iterator[tuple[int, str]]:
+    """The lines that hold something, with their numbers. `#` begins a comment."""
+    if stream is None:
+        raise UsageError("standard input is closed; pass the rate as an argument")
+    if hasattr(stream, "reconfigure"):
+        stream.reconfigure(errors="backslashreplace")  # Binary data is a bad rate, not a crash.
+    number = 0
+    while line := stream.readline(MAX_TEXT + 2):
+        number += 1
+        if len(line) > MAX_TEXT + 1:
+            raise UsageError(
+                f"line {number} has more than {MAX_TEXT} characters; nothing was read on"
+            )
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line.strip()

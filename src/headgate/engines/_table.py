@@ -1,0 +1,83 @@
+"""A table: the states of all keys that share namespace, rule and identity, in bounded memory.
+
+**Two generations.** `young` holds what was written lately, `old` what was young before. Now and then the
+generations turn: young becomes old and a new young begins. Every new key pays for a few steps of sweeping: it
+pops entries off `old`, drops those that are idle (which loses nothing) and moves the others to `young`.
+No thread, no pause, no entry looked at twice in a generation.
+
+**Overflow.** When the engine is full of keys that are not idle, a new key shares one of 65,536 ordinary states,
+picked by a keyed hash. Strangers may then be counted together, but nobody's limit is forgotten, least of all
+that of a key which is at its limit. A key stays with its shared state until that is idle.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..algorithms import Limit, State
+
+SHARED_STATES = 65_536
+MIN_TURN_US = 1_000_000
+
+
+class Table:
+    """States by key. Not safe under threads: the engine holds its lock."""
+
+    __slots__ = ("limit", "lines", "old", "shared", "turn_us", "turned_us", "young")
+
+    def __init__(self, limit: Limit) -> None:
+        self.limit = limit
+        """Any limit with this identity: it can read the states of all of them."""
+        self.young: dict[str, State] = {}
+        self.old: dict[str, State] = {}
+        self.shared: dict[int, State] = {}
+        self.lines: dict[str, int] = {}
+        """When the last one in line may start, for keys where somebody waits."""
+        self.turn_us = max(limit.window_us, MIN_TURN_US)
+        self.turned_us = 0
+
+    def __len__(self) -> int:
+        return len(self.young) + len(self.old)
+
+    def get(self, key: str) -> State:
+        """The state of a key, whatever generation it is in."""
+        state = self.young.get(key)
+        return self.old.get(key) if state is None else state
+
+    def put(self, key: str, state: State) -> None:
+        """Keep a state; it is young again."""
+        self.young[key] = state
+        self.old.pop(key, None)
+
+    def drop(self, key: str) -> None:
+        """Forget a key."""
+        self.young.pop(key, None)
+        self.old.pop(key, None)
+        self.lines.pop(key, None)
+
+    def sweep(self, now_us: int, steps: int, *, hurry: bool = False) -> int:
+        """Look at up to `steps` old entries, drop the idle ones, and say how many those were.
+
+        Once everything old is swept a new generation begins when it is time, or at once in a hurry.
+        """
+        old, young = self.old, self.young
+        idle_at_us = self.limit.idle_at_us
+        dropped = 0
+        for _ in range(min(steps, len(old))):
+            key, state = old.popitem()
+            if idle_at_us(state) > now_us:
+                young[key] = state
+            else:
+                dropped += 1
+        if not old and (hurry or not 0 <= now_us - self.turned_us < self.turn_us):
+            self.old, self.young = young, {}
+            self.turned_us = now_us
+            self.lines = {key: at_us for key, at_us in self.lines.items() if at_us > now_us}
+        return dropped
+
+
+def shared_index(key: str, secret: bytes) -> int:
+    """Which shared state a key falls into; nobody who lacks the secret can choose it."""
+    return int.from_bytes(blake2b(key.encode(), key=secret, digest_size=2).digest(), "big")

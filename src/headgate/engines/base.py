@@ -1,0 +1,226 @@
+"""The contract that an engine signs.
+
+An engine is where states live and what makes one step atomic; the arithmetic is not its business. It
+has one main verb: **decide these requests, each of them all or nothing.** For a request that means:
+
+- every charge is evaluated at one moment of the engine's own clock, in the order given, and a charge
+  sees what earlier charges of the same request would have taken;
+- if all fit, all are charged; if one does not, nothing is charged anywhere (only an algorithm that
+  counts denials notes the denial), and the other answers say what they would have been;
+- requests of one call are decided in order, but other callers may come in between.
+
+The same requests at the same times get the same answers from every engine. `headgate.testing` has the suite
+that says so; an engine that passes it is done.
+
+`AsyncEngine` is the same contract, awaited. An engine that needs no I/O implements the first, and
+`Awaited` makes the second of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from ..algorithms import NEVER
+from ..decision import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from ..algorithms import Answer, Limit
+    from ..charge import Request
+    from ..clock import Clock
+
+Hit: TypeAlias = Callable[[str, int], Decision]
+"""`(key, cost) -> decision`, for one limit: the fast path."""
+
+AsyncHit: TypeAlias = Callable[[str, int], Decision | Awaitable[Decision]]
+"""The same; an engine that can answer without I/O does not make the caller wait."""
+
+
+class Usage(NamedTuple):
+    """What one key has used of one limit, and what taking one unit would be answered."""
+
+    used: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key that an engine keeps a state for."""
+
+    key: str
+    rule: str | None
+    algorithm: str
+    window_us: int
+    count: int
+    idle_at_us: int
+
+
+class Page(NamedTuple):
+    """Some entries, and the cursor that asks for the next ones; empty when there are no more."""
+
+    entries: list[Entry]
+    cursor: str
+
+
+class Engine(Protocol):
+    """Where states live. All methods are safe to call from several threads."""
+
+    clock: Clock
+    """What waiting callers sleep by; an engine whose store has a clock decides by that one."""
+
+    def scoped(self, namespace: str) -> Self:
+        """The same engine under another namespace: keys of two namespaces never meet."""
+
+    def bind(self, limit: Limit, rule: str | None = None) -> Hit:
+        """A function that takes units of this one limit; `decide` without the ceremony."""
+
+    def decide(self, requests: Sequence[Request]) -> list[Decision]:
+        """Decide each request, all or nothing."""
+
+    def settle(self, token: str, actual: int) -> bool:
+        """Correct a reservation to what was really used, once; false when there is none (any more)."""
+
+    def leave_line(self, decision: Decision) -> None:
+        """Give back a place in line that is not wanted any more, if it is the last."""
+
+    def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+        """Hold on to slots for another while; false when they have expired."""
+
+    def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        """Let go of slots; a token that holds none is ignored."""
+
+    def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
+        """What the key has used, and what taking one unit would be answered."""
+
+    def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
+        """Forget what the key has used."""
+
+    def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
+        """Keys in use, a page at a time; those that stay in use throughout are all seen."""
+
+    def close(self) -> None:
+        """Let go of everything the engine holds open."""
+
+
+class AsyncEngine(Protocol):
+    """`Engine`, awaited."""
+
+    clock: Clock
+
+    def scoped(self, namespace: str) -> Self:
+        """See `Engine.scoped`."""
+
+    def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
+        """See `Engine.bind`."""
+
+    async def decide(self, requests: Sequence[Request]) -> list[Decision]:
+        """See `Engine.decide`."""
+
+    async def settle(self, token: str, actual: int) -> bool:
+        """See `Engine.settle`."""
+
+    async def leave_line(self, decision: Decision) -> None:
+        """See `Engine.leave_line`."""
+
+    async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+        """See `Engine.renew`."""
+
+    async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        """See `Engine.release`."""
+
+    async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
+        """See `Engine.usage`."""
+
+    async def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
+        """See `Engine.reset`."""
+
+    async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
+        """See `Engine.list_keys`."""
+
+    async def aclose(self) -> None:
+        """See `Engine.close`."""
+
+
+class Awaited:
+    """An engine that never blocks, in the shape of an `AsyncEngine`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.clock = engine.clock
+
+    def scoped(self, namespace: str) -> Awaited:
+        """See `Engine.scoped`."""
+        return Awaited(self._engine.scoped(namespace))
+
+    def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
+        """See `Engine.bind`."""
+        return self._engine.bind(limit, rule)
+
+    async def decide(self, requests: Sequence[Request]) -> list[Decision]:
+        """See `Engine.decide`."""
+        return self._engine.decide(requests)
+
+    async def settle(self, token: str, actual: int) -> bool:
+        """See `Engine.settle`."""
+        return self._engine.settle(token, actual)
+
+    async def leave_line(self, decision: Decision) -> None:
+        """See `Engine.leave_line`."""
+        self._engine.leave_line(decision)
+
+    async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+        """See `Engine.renew`."""
+        return self._engine.renew(key, limit, token, rule)
+
+    async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        """See `Engine.release`."""
+        self._engine.release(key, limit, token, rule)
+
+    async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
+        """See `Engine.usage`."""
+        return self._engine.usage(key, limit, rule)
+
+    async def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
+        """See `Engine.reset`."""
+        self._engine.reset(key, limit, rule)
+
+    async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
+        """See `Engine.list_keys`."""
+        return self._engine.list_keys(prefix, cursor, limit)
+
+    async def aclose(self) -> None:
+        """See `Engine.close`."""
+        self._engine.close()
+
+
+def combined(decisions: Sequence[Decision], **context: Any) -> Decision:
+    """One decision for a request of several charges.
+
+    It speaks for the limit that matters most: of those that deny, the one that takes longest to let the
+    request pass; else the one with the least left. Shadows are reported, but speak for nobody.
+    """
+    binding = decisions[0]
+    if len(decisions) > 1:
+        for one in decisions:
+            if one[3].source != "shadow" and _matters_more(one[2], binding):
+                binding = one
+        context["rules"] = tuple(decisions)
+        context.setdefault("degraded", any(one[3].degraded for one in decisions))
+    if not context:
+        return binding
+    key, limit, answer, own = binding
+    return Decision((key, limit, answer, own._replace(**context)))
+
+
+def _matters_more(answer: Answer, than: Decision) -> bool:
+    """Whether an answer should speak for the request rather than `than`."""
+    other = than[2]
+    if than[3].source == "shadow" or answer[0] != other[0]:
+        return than[3].source == "shadow" or not answer[0]
+    if answer[0]:
+        return answer[1] < other[1]
+    return other[2] != NEVER and (answer[2] == NEVER or answer[2] > other[2])

@@ -1,0 +1,76 @@
+"""Every exception Headgate raises, in one tree, split by who must act.
+
+    HeadgateError
+    ├── UsageError (ValueError)   the caller passed something that can never be right
+    ├── ConfigError               the operator must change a file, a URL or a setting
+    │   └── StateFileError        a state file is torn, foreign or in use
+    ├── EngineError               the place where state lives failed; `transient` says if it may pass
+    └── RateLimitExceeded         not a fault: the answer was no, and the caller asked to be told so
+
+A denial is a value, not an exception: `hit` returns it. `RateLimitExceeded` is raised only by calls
+that promise to have the units when they return (`acquire`, `with`, decorators, `slot`).
+Messages say what was wrong, show the value, and name the remedy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .decision import Decision
+
+
+class HeadgateError(Exception):
+    """The root of everything Headgate raises."""
+
+
+class UsageError(HeadgateError, ValueError):
+    """An argument that can never be right; nothing was changed."""
+
+
+class ConfigError(HeadgateError):
+    """A file, URL or setting that the operator has to correct."""
+
+
+class StateFileError(ConfigError):
+    """A state file that is torn, foreign, of a newer format, or held by another process."""
+
+
+class EngineError(HeadgateError):
+    """The engine could not answer.
+
+    `transient` is true when the same call may work later. The driver's own error, if there is one,
+    is the `__cause__`.
+    """
+
+    def __init__(self, message: str, *, transient: bool) -> None:
+        super().__init__(message)
+        self.transient = transient
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_engine_error, (str(self), self.transient)
+
+
+class RateLimitExceeded(HeadgateError):  # noqa: N818 - the name every limiter's user expects
+    """The answer was no. `decision` says why and until when."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision)
+        self.decision = decision
+
+    @property
+    def key(self) -> str:
+        """The key that was over its limit."""
+        return self.decision.key
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until a retry can pass; `math.inf` when the cost can never fit."""
+        return self.decision.retry_after
+
+    def __str__(self) -> str:
+        return f"Rate limit exceeded for key {self.key!r}"
+
+
+def _rebuild_engine_error(message: str, transient: bool) -> EngineError:  # noqa: FBT001 - pickle
+    return EngineError(message, transient=transient)

@@ -1,0 +1,201 @@
+"""Things that are held for a while: reservations, to be settled, and slots, to be let go."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from . import flow
+from .algorithms import Concurrency
+from .charge import Charge, Kind, Request, require_cost, require_key
+from .driver import run
+from .errors import UsageError
+from .spec import Stats
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .decision import Decision
+    from .engines.base import Engine
+    from .renewal import Renewer
+    from .spec import Spec
+
+RESERVATION_TTL = 600.0
+SLOT_TTL = 30.0
+MAX_RESERVATION_TTL = 86_400.0
+
+
+class ReservationSpec:
+    """A cost that is charged now and settled later; what sync and async share of it."""
+
+    def __init__(self, spec: Spec, cost: int, timeout: float | None, ttl: float) -> None:
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float):
+            raise UsageError(f"ttl is a number of seconds, not {ttl!r}")
+        if not 0.001 <= ttl <= MAX_RESERVATION_TTL:
+            raise UsageError(f"ttl is between 0.001 and {MAX_RESERVATION_TTL:g} s, not {ttl!r}")
+        self._spec = spec
+        self._timeout = timeout
+        self._request = spec.request(cost)._replace(reserve_us=round(ttl * 1_000_000))
+        self._settled = False
+        self.cost = cost
+        """The estimate."""
+        self.decision: Decision | None = None
+        """How the estimate was granted; `None` before that."""
+
+    def _steps(self, now_us: flow.Now) -> flow.Flow:
+        if self.decision is not None:
+            raise UsageError("a reservation is made once; ask for another one")
+        return self._spec.flow(self._request, self._timeout, now_us)
+
+    def _token_to_settle(self, actual: int) -> str:
+        require_cost(actual)
+        if self.decision is None or self.decision.token is None:
+            raise UsageError("there is nothing to settle: enter the reservation with `with` first")
+        if self._settled:
+            raise UsageError("a reservation settles once, and this one has")
+        self._settled = True
+        return self.decision.token
+
+    @property
+    def settled(self) -> bool:
+        """Whether the real cost has been told."""
+        return self._settled
+
+
+class Reservation(ReservationSpec):
+    """A cost that is charged now and settled later.
+
+    Leaving the `with` block by an exception gives the estimate back; leaving it without settling keeps
+    it charged. If the process dies, it stays charged.
+    """
+
+    def __init__(
+        self, engine: Engine, spec: Spec, cost: int, timeout: float | None, ttl: float
+    ) -> None:
+        super().__init__(spec, cost, timeout, ttl)
+        self._engine = engine
+
+    def acquire(self) -> Self:
+        """Charge the estimate, waiting for it if the mode is blocking."""
+        self.decision = run(self._steps(self._engine.clock.now_us), self._engine)
+        return self
+
+    def settle(self, actual: int) -> bool:
+        """Tell the real cost: less than the estimate is refunded, more is charged even over the limit.
+
+        False when the reservation was older than its time to live: the estimate stays charged.
+        """
+        return self._engine.settle(self._token_to_settle(actual), actual)
+
+    def __enter__(self) -> Self:
+        return self.acquire()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._settled:
+            self.settle(self.cost if kind is None else 0)
+
+
+class SlotsSpec:
+    """A number of slots; what sync and async share of it."""
+
+    def __init__(self, key: str, limit: int) -> None:
+        require_key(key)
+        self.key = key
+        self.limit = Concurrency(limit)
+
+    def peek(self) -> Request:
+        """Ask whether a slot is free."""
+        return Request((Charge(self.key, self.limit, kind=Kind.PEEK),))
+
+    def request(self, cost: int, ttl: float) -> Request:
+        """Ask for slots under a name that nobody else can guess."""
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0:
+            raise UsageError(f"ttl is a number of seconds above 0, not {ttl!r}")
+        limit = Concurrency(self.limit.limit, round(min(ttl, 1e6) * 1_000_000))
+        if type(cost) is int and cost < 1:
+            raise UsageError(f"a holder needs at least one slot, not {cost}")
+        return Request((Charge(self.key, limit, cost),), token=secrets.token_hex(16))
+
+
+class Slots:
+    """At most so many holders of a key at the same time.
+
+    >>> from headgate import Limiter
+    >>> reports = Limiter().concurrency("reports", 10)
+    >>> with reports.slot():
+    ...     reports.stats().remaining
+    9
+    """
+
+    def __init__(self, engine: Engine, key: str, limit: int, renewer: Renewer) -> None:
+        self._engine = engine
+        self._spec = SlotsSpec(key, limit)
+        self._renewer = renewer
+
+    def slot(self, *, ttl: float = SLOT_TTL, timeout: float | None = 0, cost: int = 1) -> Slot:
+        """A slot to hold with `with`. Raises `RateLimitExceeded` when none is free within `timeout`.
+
+        It is renewed while held; if the process dies, it is free again after `ttl` seconds.
+        """
+        return Slot(self._engine, self._spec.request(cost, ttl), timeout, self._renewer)
+
+    def check(self) -> Decision:
+        """Say whether a slot is free."""
+        return self._engine.decide([self._spec.peek()])[0]
+
+    def stats(self) -> Stats:
+        """How many slots are held and free."""
+        used, answer = self._engine.usage(self._spec.key, self._spec.limit)
+        return Stats(used, self._spec.limit.limit, 0.0, answer[1])
+
+    def reset(self) -> None:
+        """Free all slots, whoever holds them."""
+        self._engine.reset(self._spec.key, self._spec.limit)
+
+
+class SlotSpec:
+    """A slot of one holder; what sync and async share of it."""
+
+    def __init__(self, request: Request, timeout: float | None) -> None:
+        self._request = request
+        self._timeout = timeout
+        (charge,) = request.charges
+        (limit,) = charge.limits
+        assert request.token is not None
+        assert isinstance(limit, Concurrency)
+        self.key = charge.key
+        self.token: str = request.token
+        """The name under which the slot is held."""
+        self.limit = limit
+        self.lost = False
+        """Whether the slot expired while it was held, so that somebody else may have it."""
+
+    @property
+    def renew_every(self) -> float:
+        """Seconds between two renewals: twice missed is still in time."""
+        return self.limit.ttl_us / 3_000_000
+
+
+class Slot(SlotSpec):
+    """A slot, held inside a `with` block and renewed until the block ends."""
+
+    def __init__(
+        self, engine: Engine, request: Request, timeout: float | None, renewer: Renewer
+    ) -> None:
+        super().__init__(request, timeout)
+        self._engine = engine
+        self._renewer = renewer
+
+    def renew(self) -> bool:
+        """Hold on for another while; false when the slot is lost."""
+        self.lost = not self._engine.renew(self.key, self.limit, self.token)
+        return not self.lost
+
+    def __enter__(self) -> Self:
+        run(flow.hold(self._request, self._timeout, self._engine.clock.now_us), self._engine)
+        self._renewer.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._renewer.remove(self)
+        self._engine.release(self.key, self.limit, self.token)

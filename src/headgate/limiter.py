@@ -1,0 +1,227 @@
+"""Limiter: the front door of the library, for threads and plain functions. `aio.py` is its twin."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .charge import Charge, Kind, Request
+from .driver import run, run_async
+from .engines.base import Awaited, Engine
+from .engines.url import open_engine
+from .errors import UsageError
+from .held import RESERVATION_TTL, Reservation, Slots
+from .rate import RateLike, limits_of
+from .renewal import Renewer
+from .spec import Mode, Spec, Stats, resolve_limits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from .algorithms import Limit
+    from .clock import Clock
+    from .decision import Decision
+    from .engines.base import Hit
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_BOUND = 10_000
+"""How many different rates a limiter remembers; a program has a handful."""
+
+
+class Limiter:
+    """Decides who may go on.
+
+    >>> limiter = Limiter()
+    >>> bool(limiter.hit("user:42", "2/minute"))
+    True
+    >>> limiter.hit("user:42", "2/minute").remaining
+    0
+    >>> limiter.hit("user:42", "2/minute").allowed
+    False
+
+    `engine` is a URL (`memory://` keeps everything in this process) or an engine. Keys of two
+    namespaces never meet. The limiter is safe to share between threads; make one and keep it.
+    """
+
+    def __init__(
+        self,
+        engine: str | Engine = "memory://",
+        *,
+        namespace: str = "",
+        logger: logging.Logger | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._owns_engine = isinstance(engine, str)
+        opened = open_engine(engine, clock)
+        self._engine = opened.scoped(namespace) if namespace else opened
+        self._log = logger or logging.getLogger("headgate")
+        self._bound: dict[Any, Hit] = {}
+        self._renewer = Renewer(self._log)
+
+    @property
+    def engine(self) -> Engine:
+        """Where the states live."""
+        return self._engine
+
+    def hit(
+        self, key: str, rate: RateLike, cost: int = 1, algorithm: str | None = None
+    ) -> Decision:
+        """Take `cost` units for `key` if they fit. Never waits and never raises for a denial."""
+        try:
+            bound = self._bound[rate if algorithm is None else (rate, algorithm)]
+        except (KeyError, TypeError):
+            bound = self._bind(rate, algorithm)
+        return bound(key, cost)
+
+    def check(
+        self, key: str, rate: RateLike, cost: int = 1, algorithm: str | None = None
+    ) -> Decision:
+        """Say what `hit` would answer, and take nothing."""
+        return self.decide([Charge(key, rate, cost, algorithm, kind=Kind.PEEK)])
+
+    def decide(self, charges: Sequence[Charge]) -> Decision:
+        """Take all charges together, or none of them."""
+        if not charges:
+            raise UsageError("there is nothing to decide: pass at least one Charge")
+        return self._engine.decide([Request(tuple(charges))])[0]
+
+    def limit(
+        self,
+        key: str,
+        rate: RateLike | None = None,
+        *,
+        limit: int | None = None,
+        window: float | None = None,
+        burst: int | None = None,
+        algorithm: str | None = None,
+        mode: Mode = "blocking",
+    ) -> KeyLimit:
+        """One key with its limit, to be used again and again: `limiter.limit("api", "4/second")`."""
+        limits = resolve_limits(rate, limit, window, burst, algorithm)
+        return KeyLimit(self._engine, Spec(key, limits, mode), self._log)
+
+    def concurrency(self, key: str, limit: int) -> Slots:
+        """At most `limit` holders of `key` at the same time."""
+        return Slots(self._engine, key, limit, self._renewer)
+
+    def close(self) -> None:
+        """Let go of the engine, if the limiter made it."""
+        self._renewer.stop()
+        if self._owns_engine:
+            self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _bind(self, rate: RateLike, algorithm: str | None) -> Hit:
+        """Look a rate up the slow way, and remember how to count it."""
+        limits = limits_of(rate, algorithm)
+        bound = self._engine.bind(limits[0]) if len(limits) == 1 else self._bind_all(limits)
+        if len(self._bound) >= MAX_BOUND:
+            self._bound.clear()
+        self._bound[rate if algorithm is None else (rate, algorithm)] = bound
+        return bound
+
+    def _bind_all(self, limits: tuple[Limit, ...]) -> Hit:
+        def hit(key: str, cost: int) -> Decision:
+            charges = tuple(Charge(key, limit, cost) for limit in limits)
+            return self._engine.decide([Request(charges)])[0]
+
+        return hit
+
+
+class KeyLimit:
+    """One key and its limit. Use it as a call, a context manager or a decorator.
+
+    >>> igdb = Limiter().limit("igdb:api", "4/second", mode="immediate")
+    >>> with igdb:
+    ...     pass
+    >>> igdb.stats()
+    Stats(count=1, limit=4, window=1.0, remaining=3)
+    """
+
+    def __init__(self, engine: Engine, spec: Spec, logger: logging.Logger) -> None:
+        self._engine = engine
+        self._spec = spec
+        self._log = logger
+
+    @property
+    def key(self) -> str:
+        """Whom the limit is for."""
+        return self._spec.key
+
+    def acquire(self, cost: int = 1, timeout: float | None = None) -> Decision:
+        """Take `cost` units, waiting for them if the mode is blocking (at most `timeout` seconds).
+
+        Raises `RateLimitExceeded` when they cannot be had in time, or ever.
+        """
+        engine = self._engine
+        return run(self._spec.flow(self._spec.request(cost), timeout, engine.clock.now_us), engine)
+
+    def hit(self, cost: int = 1) -> Decision:
+        """Take `cost` units if they fit. Never waits and never raises for a denial."""
+        return self._engine.decide([self._spec.request(cost)])[0]
+
+    def check(self, cost: int = 1) -> Decision:
+        """Say what `hit` would answer, and take nothing."""
+        return self._engine.decide([self._spec.request(cost, Kind.PEEK)])[0]
+
+    def stats(self) -> Stats:
+        """How much is used and left, of the tightest limit if there are several."""
+        spec = self._spec
+        return spec.stats([self._engine.usage(spec.key, limit) for limit in spec.limits])
+
+    def reset(self) -> None:
+        """Forget what was used."""
+        for limit in self._spec.limits:
+            self._engine.reset(self._spec.key, limit)
+
+    def reserve(
+        self, cost: int, *, timeout: float | None = None, ttl: float = RESERVATION_TTL
+    ) -> Reservation:
+        """Charge an estimate now and settle the real cost later: `with limit.reserve(500) as r`."""
+        return Reservation(self._engine, self._spec, cost, timeout, ttl)
+
+    def __enter__(self) -> Decision:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        """Units are taken, not held: nothing to give back."""
+
+    async def __aenter__(self) -> Decision:
+        return await self._acquire_from_loop()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Units are taken, not held: nothing to give back."""
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Make every call of `function` acquire a unit first."""
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def limited_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+                await self._acquire_from_loop()
+                return await function(*args, **kwargs)
+
+            return limited_async  # type: ignore[return-value]  # R is the coroutine here
+
+        @functools.wraps(function)
+        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            self.acquire()
+            return function(*args, **kwargs)
+
+        return limited
+
+    async def _acquire_from_loop(self) -> Decision:
+        """Acquire inside an event loop: waiting there must not hold up anybody else."""
+        engine = self._engine
+        steps = self._spec.flow(self._spec.request(1), None, engine.clock.now_us)
+        return await run_async(steps, Awaited(engine))

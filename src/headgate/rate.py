@@ -1,0 +1,259 @@
+"""Rates: "100/minute burst 20", as people write them, and the limits they stand for.
+
+    rates   = rate { (";" | "," | "|") rate }
+    rate    = count ("/" | "per") [count] unit ["burst" count]
+            | count ("/" | "per") "calendar" period ["in" zone] ["anchor" count]
+    unit    = us | ms | s sec second | m min minute | h hr hour | d day | w week   (plurals too)
+    period  = day | week | month
+
+A rate says how much; an algorithm says how that is counted. `limits_of` brings the two together, once for
+each pair: rates are parsed and limits are built a single time and then found in a cache.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .algorithms import ALGORITHMS, Calendar, CalendarWindow, Limit
+from .algorithms.base import MAX_EXACT, refuse, require_whole, require_window
+
+if TYPE_CHECKING:
+    from typing import Self
+
+US_PER_UNIT: Final = {
+    "week": 604_800_000_000,
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "ms": 1_000,
+    "us": 1,
+}
+"""The longest first: that is the order in which `str()` looks for a unit that fits."""
+
+UNIT_NAMES: Final = {
+    "us": "us",
+    "microsecond": "us",
+    "ms": "ms",
+    "millisecond": "ms",
+    "s": "second",
+    "sec": "second",
+    "second": "second",
+    "m": "minute",
+    "min": "minute",
+    "minute": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "hour": "hour",
+    "d": "day",
+    "day": "day",
+    "w": "week",
+    "week": "week",
+}
+MAX_TEXT: Final = 1_000
+WITH_BURST: Final = ("token_bucket", "adaptive")
+
+_RATE = re.compile(
+    r"(?P<limit>[0-9]{1,16}) *(?:/| per ) *"
+    r"(?:(?P<many>[0-9]{1,16})? *(?P<unit>[a-z]+)(?: +burst +(?P<burst>[0-9]{1,16}))?"
+    r"|calendar +(?P<period>[a-z]+)(?: +in +(?P<tz>[a-z0-9_+/-]+))?"
+    r"(?: +anchor +(?P<anchor>[0-9]{1,2}))?)",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Rate:
+    """`limit` units per window, and for buckets how many of them may come at once.
+
+    >>> Rate.parse("100/minute burst 20")
+    Rate('100/minute burst 20')
+    >>> Rate(100, window=60, burst=20) == Rate.parse("100/minute burst 20")
+    True
+    >>> str(Rate(5, window=300))
+    '5/5 minutes'
+    """
+
+    limit: int
+    window_us: int
+    burst: int | None
+    calendar: Calendar | None
+
+    def __init__(
+        self,
+        limit: int,
+        window: float | timedelta | None = None,
+        burst: int | None = None,
+        *,
+        calendar: Calendar | None = None,
+    ) -> None:
+        require_whole("limit", limit, 0, MAX_EXACT)
+        if calendar is not None:
+            if window is not None or burst is not None:
+                refuse("a calendar rate has neither a window nor a burst of its own")
+            window_us = calendar.longest_us
+        elif window is None:
+            refuse("a rate needs a window in seconds, or a calendar")
+        else:
+            window_us = _microseconds(window)
+        if burst is not None:
+            require_whole("burst", burst, 1, MAX_EXACT)
+        object.__setattr__(self, "limit", limit)
+        object.__setattr__(self, "window_us", window_us)
+        object.__setattr__(self, "burst", burst)
+        object.__setattr__(self, "calendar", calendar)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read one rate, such as `"100/minute burst 20"`."""
+        rates = cls.parse_all(text)
+        if len(rates) != 1:
+            refuse(f"{text!r} holds {len(rates)} rates; read it with Rate.parse_all")
+        return rates[0]
+
+    @classmethod
+    def parse_all(cls, text: str) -> tuple[Self, ...]:
+        """Read one or several rates, such as `"1/second; 100/hour"`."""
+        if not isinstance(text, str):
+            refuse(f"a rate is text such as '100/minute', not {text!r}")
+        if len(text) > MAX_TEXT:
+            refuse(f"a rate has at most {MAX_TEXT} characters, not {len(text)}")
+        rates = tuple(cls._parse_one(part, text) for part in re.split(r"[;,|]", text))
+        spans = [rate.calendar or rate.window_us for rate in rates]
+        if len(set(spans)) < len(spans):
+            refuse(f"{text!r} names the same window twice; keep the tighter of the two rates")
+        return rates
+
+    @classmethod
+    def _parse_one(cls, part: str, text: str) -> Self:
+        words = " ".join(part.split())
+        found = _RATE.fullmatch(words)
+        if found is None:
+            refuse(
+                f"{_shown(words or text)} is not a rate; write it like '100/minute', '5 per 300s', "
+                "'100/minute burst 20' or '1000/calendar month in Europe/Berlin'"
+            )
+        limit = int(found["limit"])
+        if found["period"]:
+            calendar = Calendar(
+                found["period"].lower(), found["tz"] or "UTC", int(found["anchor"] or 1)
+            )
+            return cls(limit, calendar=calendar)
+        window_us = int(found["many"] or 1) * US_PER_UNIT[_unit(found["unit"])]
+        burst = int(found["burst"]) if found["burst"] else None
+        return cls(limit, timedelta(microseconds=_checked(window_us)), burst)
+
+    @property
+    def window(self) -> float:
+        """The window in seconds; of a calendar period, the longest it can last."""
+        return self.window_us / 1_000_000
+
+    def __str__(self) -> str:
+        if self.calendar is not None:
+            zone = f" in {self.calendar.tz}" if self.calendar.tz != "UTC" else ""
+            anchor = f" anchor {self.calendar.anchor}" if self.calendar.anchor != 1 else ""
+            return f"{self.limit}/calendar {self.calendar.period}{zone}{anchor}"
+        burst = "" if self.burst is None else f" burst {self.burst}"
+        return f"{self.limit}/{span_text(self.window_us)}{burst}"
+
+    def __repr__(self) -> str:
+        return f"Rate({str(self)!r})"
+
+
+RateLike: TypeAlias = str | Rate | Limit
+"""What every call that takes a rate accepts: text, a `Rate`, or a ready limit such as `TokenBucket`."""
+
+
+def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]:
+    """The limits that `rate` stands for, counted by `algorithm`.
+
+    Without one, a rate with a burst is a token bucket, a calendar rate a fixed window, and any other
+    a sliding window.
+    """
+    if isinstance(rate, str | Rate):
+        return _limits_of(rate, algorithm)
+    if algorithm is not None:
+        refuse(f"{rate!r} already says how it is counted; leave out algorithm={algorithm!r}")
+    if not isinstance(rate, tuple(ALGORITHMS.values())):
+        refuse(f"a rate is text such as '100/minute', a Rate or a limit, not {rate!r}")
+    return (rate,)
+
+
+@lru_cache(maxsize=16_384)
+def _limits_of(rate: str | Rate, algorithm: str | None) -> tuple[Limit, ...]:
+    rates = Rate.parse_all(rate) if isinstance(rate, str) else (rate,)
+    return tuple(_limit_of(one, algorithm) for one in rates)
+
+
+def _limit_of(rate: Rate, algorithm: str | None) -> Limit:
+    if algorithm is None:
+        algorithm = "token_bucket" if rate.burst else "sliding_window"
+        if rate.calendar is not None:
+            algorithm = "fixed_window"
+    if algorithm not in ALGORITHMS:
+        refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(sorted(ALGORITHMS))}")
+    if algorithm == "concurrency":
+        refuse("concurrency counts slots, not a rate; use limiter.concurrency(key, limit)")
+    if rate.calendar is not None:
+        if algorithm != "fixed_window":
+            refuse(f"calendar rates are counted by fixed_window, not by {algorithm}")
+        return CalendarWindow(rate.limit, calendar=rate.calendar)
+    kind: type[Any] = ALGORITHMS[algorithm]
+    if rate.burst is not None and algorithm not in WITH_BURST:
+        refuse(f"{algorithm} has no burst; use {' or '.join(WITH_BURST)}, or leave it out")
+    limit: Limit = (
+        kind(rate.limit, rate.window_us, rate.burst)
+        if rate.burst is not None
+        else kind(rate.limit, rate.window_us)
+    )
+    return limit
+
+
+def span_text(window_us: int) -> str:
+    """A length of time in the largest unit that fits: `minute`, `5 minutes`, `1500 us`."""
+    for unit, unit_us in US_PER_UNIT.items():
+        if window_us % unit_us == 0:
+            many = window_us // unit_us
+            if many == 1:
+                return unit
+            return f"{many} {unit}" if len(unit) == 2 else f"{many} {unit}s"
+    raise AssertionError("a microsecond divides everything")
+
+
+def _unit(word: str) -> str:
+    lower = word.lower()
+    if lower in ("month", "months", "year", "years"):
+        refuse(
+            f"a {lower.rstrip('s')} has no fixed length; write 'calendar month' for real months, "
+            "or a number of days such as '30 days'"
+        )
+    unit = UNIT_NAMES.get(lower) or UNIT_NAMES.get(lower.removesuffix("s"))
+    if unit is None:
+        refuse(f"no unit of time is called {word!r}; use ms, second, minute, hour, day or week")
+    return unit
+
+
+def _microseconds(window: float | timedelta) -> int:
+    if isinstance(window, timedelta):
+        window_us = window // timedelta(microseconds=1)
+    elif isinstance(window, bool) or not isinstance(window, int | float):
+        refuse(f"a window is a number of seconds, not {window!r}")
+    elif not math.isfinite(window) or abs(window) > MAX_EXACT:
+        refuse(f"a window must last between 1 ms and 366 days, not {_shown(repr(window))} seconds")
+    else:
+        window_us = round(window * 1_000_000)
+    return _checked(window_us)
+
+
+def _checked(window_us: int) -> int:
+    require_window(window_us)
+    return window_us
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")

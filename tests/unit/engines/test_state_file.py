@@ -1,0 +1,179 @@
+"""The state file: a restart keeps its counts; a torn or foreign file is refused and left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import Charge, ConfigError, Limiter, MemoryEngine, StateFileError, UsageError
+from headgate.charge import Kind, Request
+from headgate.rate import limits_of
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RATES = [
+    ("5/hour", "fixed_window"),
+    ("5/hour", "sliding_window"),
+    ("5/hour", "sliding_log"),
+    ("5/hour", "token_bucket"),
+    ("5/hour", "exponential_backoff"),
+    ("5/hour", "adaptive"),
+    ("5/calendar month in Europe/Berlin anchor 15", None),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "limits.state"
+
+
+def test_a_restart_keeps_every_count(path: Path) -> None:
+    """Each algorithm, two namespaces, hostile keys: all answers go on where they stopped."""
+    clock = ManualClock()
+    keys = ["plain", "new\nline", "nul\0", "emoji 🚪", "{brace}", '"quote"']
+
+    def answers(engine: MemoryEngine, cost: int) -> list[object]:
+        return [
+            engine.scoped(namespace).bind(limits_of(rate, algorithm)[0])(key, cost)._answer
+            for namespace in ("", "other")
+            for rate, algorithm in RATES
+            for key in keys
+        ]
+
+    before = MemoryEngine(clock=clock, state_file=path)
+    answers(before, 3)
+    hold = Request((Charge("jobs", limits_of("1/hour")[0]),))
+    before.decide([hold])
+    expected = answers(before, 0)
+    before.close()
+
+    clock.advance(60)
+    twin_clock = ManualClock(clock.now_us() / 1e6)
+    after = MemoryEngine(clock=twin_clock, state_file=path)
+    remaining = [answer[1] for answer in answers(after, 0)]  # type: ignore[index]
+    assert remaining == [answer[1] for answer in expected]  # type: ignore[index]
+    assert not after.decide([hold])[0]
+    after.close()
+
+
+def test_a_killed_process_loses_at_most_what_came_after_the_last_save(path: Path) -> None:
+    """SIGKILL leaves the last saved file, whole."""
+    script = f"""
+from headgate import Limiter, MemoryEngine
+limiter = Limiter(MemoryEngine(state_file={str(path)!r}))
+for _ in range(7):
+    limiter.hit("key", "10/hour", algorithm="fixed_window")
+limiter.engine.save()
+limiter.hit("key", "10/hour", algorithm="fixed_window")
+import os, signal
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -signal.SIGKILL
+    limiter = Limiter(MemoryEngine(state_file=path))
+    decision = limiter.check("key", "10/hour", algorithm="fixed_window")
+    assert decision.remaining in (3, 10)  # 10 only if the hour turned in between.
+    limiter.engine.close()
+
+
+def test_saving_goes_on_by_itself(path: Path) -> None:
+    """With `save_every` nobody has to remember to save."""
+    engine = MemoryEngine(state_file=path, save_every=0.01)
+    engine.bind(limits_of("5/hour")[0])("key", 1)
+    for _ in range(500):
+        if path.exists() and b"key" in path.read_bytes():
+            break
+        os.sched_yield()
+        __import__("time").sleep(0.01)
+    else:
+        pytest.fail("nothing was saved in five seconds")
+    engine.close()
+
+
+def _file(body: bytes, magic: str = "headgate-state", form: str = "1") -> bytes:
+    return f"{magic} {form} {sha256(body).hexdigest()} {len(body)}\n".encode() + body
+
+
+GOOD = json.dumps({"tables": [["", None, "fixed_window:3600000000", {"k": [1, 2]}]]}).encode()
+
+BAD_FILES = {
+    "empty": b"",
+    "foreign": b"#!/bin/sh\nrm -rf /\n",
+    "binary": bytes(range(256)) * 4,
+    "torn_body": _file(GOOD)[:-3],
+    "torn_header": _file(GOOD)[:30],
+    "flipped_bit": _file(GOOD).replace(b"[1, 2]", b"[1, 3]"),
+    "newer_format": _file(GOOD, form="2"),
+    "other_magic": _file(GOOD, magic="headgate-rules"),
+    "not_json": _file(b"not json"),
+    "not_an_object": _file(b"[1, 2]"),
+    "no_tables": _file(b"{}"),
+    "unknown_algorithm": _file(GOOD.replace(b"fixed_window", b"crystal_ball")),
+    "impossible_window": _file(GOOD.replace(b"3600000000", b"-1")),
+    "negative_count": _file(GOOD.replace(b"[1, 2]", b"[1, -2]")),
+    "boolean_count": _file(GOOD.replace(b"[1, 2]", b"[1, true]")),
+    "state_of_wrong_shape": _file(GOOD.replace(b"[1, 2]", b"[1, 2, 3]")),
+    "state_is_text": _file(GOOD.replace(b"[1, 2]", b'"12"')),
+    "number_too_large": _file(GOOD.replace(b"[1, 2]", b"[1, 9007199254740993]")),
+    "deep_nesting": _file(b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_refused_and_left_as_it_is(name: str, path: Path) -> None:
+    """The error names the file and the remedy, nothing is overwritten, and the lock is let go."""
+    path.write_bytes(BAD_FILES[name])
+    with pytest.raises(StateFileError, match=r"limits\.state was refused: .*move it away"):
+        MemoryEngine(state_file=path)
+    assert path.read_bytes() == BAD_FILES[name]
+    path.unlink()
+    MemoryEngine(state_file=path).close()
+
+
+def test_two_engines_cannot_have_one_file(path: Path) -> None:
+    """The second is told so, and can have it once the first is closed."""
+    first = MemoryEngine(state_file=path)
+    with pytest.raises(StateFileError, match="in use by another engine"):
+        MemoryEngine(state_file=path)
+    first.close()
+    MemoryEngine(state_file=path).close()
+
+
+def test_a_folder_that_does_not_exist_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot use the state file"):
+        MemoryEngine(state_file=tmp_path / "missing" / "limits.state")
+
+
+def test_a_directory_is_no_state_file(path: Path) -> None:
+    path.mkdir()
+    with pytest.raises(StateFileError, match="cannot read"):
+        MemoryEngine(state_file=path)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_saving_needs_a_pace(seconds: float, path: Path) -> None:
+    with pytest.raises(UsageError, match="save_every"):
+        MemoryEngine(state_file=path, save_every=seconds)
+
+
+def test_without_a_file_there_is_nothing_to_save() -> None:
+    with pytest.raises(UsageError, match="no state file"):
+        MemoryEngine().save()
+
+
+def test_closing_twice_is_harmless(path: Path) -> None:
+    engine = MemoryEngine(state_file=path)
+    engine.decide([Request((Charge("key", "5/hour", kind=Kind.FORCE),))])
+    engine.close()
+    saved = path.read_bytes()
+    engine.close()
+    assert path.read_bytes() == saved

@@ -1,0 +1,265 @@
+"""The library as its users meet it: `AsyncLimiter` in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate import (
+    AsyncLimiter,
+    Charge,
+    Decision,
+    Limiter,
+    MemoryEngine,
+    RateLimitExceeded,
+    Stats,
+    UsageError,
+    aio,
+    held,
+    limiter as blocking_limiter,
+)
+from headgate.engines.base import Awaited
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+
+def run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Each test is one coroutine, run to its end."""
+    return asyncio.run(main)
+
+
+def test_it_has_the_names_of_its_twin() -> None:
+    """Whoever knows one of them knows the other."""
+    pairs = [
+        (Limiter, AsyncLimiter),
+        (blocking_limiter.KeyLimit, aio.AsyncKeyLimit),
+        (held.Reservation, aio.AsyncReservation),
+        (held.Slots, aio.AsyncSlots),
+    ]
+    for blocking, awaited in pairs:
+        ours = {name for name in vars(blocking) if not name.startswith("_")} - {"close"}
+        theirs = {name for name in vars(awaited) if not name.startswith("_")} - {"aclose"}
+        assert ours == theirs
+        for name in ours:
+            parameters = [
+                list(inspect.signature(getattr(kind, name)).parameters.values())
+                for kind in (blocking, awaited)
+                if callable(getattr(kind, name))
+            ]
+            assert not parameters or parameters[0] == parameters[1], name
+
+
+def test_golden_examples() -> None:
+    """Four a second, five rapid calls, in both modes; check after three."""
+
+    async def main() -> None:
+        clock = ManualClock()
+        limiter = AsyncLimiter(clock=clock)
+        igdb = limiter.limit("igdb:api", limit=4, window=1.0, algorithm="sliding_log")
+        start_us = clock.now_us()
+        for _ in range(3):
+            await igdb.acquire()
+        assert (await igdb.check()).remaining == 1
+        assert await igdb.stats() == Stats(3, 4, 1.0, 1)
+        await igdb.acquire()
+        immediate = limiter.limit("igdb:api", "4/second", algorithm="sliding_log", mode="immediate")
+        with pytest.raises(RateLimitExceeded, match="Rate limit exceeded for key 'igdb:api'"):
+            await immediate.acquire()
+        await igdb.acquire()
+        assert 1_000_000 <= clock.now_us() - start_us <= 1_050_000
+        await igdb.reset()
+        assert (await igdb.stats()).count == 0
+
+    run(main())
+
+
+def test_hit_check_and_decide() -> None:
+    async def main() -> None:
+        async with AsyncLimiter() as limiter:
+            assert (await limiter.hit("k", "2/minute")).remaining == 1
+            assert (await limiter.check("k", "2/minute")).remaining == 1
+            assert not await limiter.hit("k", "2/hour; 1/minute", cost=2)
+            charges = [Charge("k", "2/minute"), Charge("org", "5/minute", cost=3)]
+            assert await limiter.decide(charges)
+            assert not await limiter.decide(charges)
+            assert (await limiter.check("org", "5/minute")).remaining == 2
+            with pytest.raises(UsageError):
+                await limiter.decide([])
+            with pytest.raises(UsageError):
+                await limiter.hit("k", "nonsense")
+
+    run(main())
+
+
+def test_a_local_answer_costs_no_turn_of_the_loop() -> None:
+    """The engine answers at once, so `hit` finishes without giving way to other tasks."""
+
+    async def main() -> list[str]:
+        limiter = AsyncLimiter()
+        order: list[str] = []
+
+        async def other() -> None:
+            order.append("other")
+
+        task = asyncio.create_task(other())
+        await limiter.hit("k", "5/minute")
+        order.append("hit")
+        await task
+        return order
+
+    assert run(main()) == ["hit", "other"]
+
+
+def test_a_cancelled_waiter_gives_its_place_back() -> None:
+    """The last in line leaves, and the next one gets the same slot."""
+
+    async def main() -> None:
+        limit = AsyncLimiter().limit("k", "1/hour burst 1")
+        await limit.acquire()
+        waiter = asyncio.create_task(limit.acquire())
+        await asyncio.sleep(0)
+        assert (await limit.stats()).count == 2
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert (await limit.stats()).count == 1
+
+    run(main())
+
+
+def test_only_the_last_in_line_gives_its_place_back() -> None:
+    """Those behind have been told when to start, so an earlier place stays charged."""
+
+    async def main() -> None:
+        limit = AsyncLimiter().limit("k", "1/hour burst 1")
+        await limit.acquire()
+        first, second = (asyncio.create_task(limit.acquire()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert (await limit.stats()).count == 3
+        second.cancel()
+        await asyncio.wait([second])
+        assert (await limit.stats()).count == 2
+
+    run(main())
+
+
+def test_many_waiters_are_spaced_by_the_bucket() -> None:
+    """Twenty tasks at once, ten milliseconds apart: none starts early on the real clock."""
+
+    async def main() -> list[float]:
+        limit = AsyncLimiter().limit("k", "100/second burst 1")
+        loop = asyncio.get_running_loop()
+        starts: list[float] = []
+
+        async def work() -> None:
+            await limit.acquire()
+            starts.append(loop.time())
+
+        begin = loop.time()
+        await asyncio.gather(*(work() for _ in range(20)))
+        return [start - begin for start in starts]
+
+    for position, start in enumerate(run(main())):
+        assert start >= position * 0.01 - 0.002  # The loop's timer may fire a tick early.
+
+
+def test_with_and_decorator() -> None:
+    async def main() -> None:
+        limit = AsyncLimiter().limit("k", "2/minute", mode="immediate")
+
+        @limit
+        async def fetch(path: str) -> str:
+            """Fetch it."""
+            return path
+
+        assert inspect.iscoroutinefunction(fetch)
+        assert (fetch.__name__, fetch.__doc__) == ("fetch", "Fetch it.")
+        assert await fetch("/a") == "/a"
+        async with limit as decision:
+            assert isinstance(decision, Decision)
+        with pytest.raises(RateLimitExceeded):
+            await fetch("/b")
+        with pytest.raises(UsageError, match="not a coroutine function"):
+            limit(len)  # type: ignore[arg-type]
+
+    run(main())
+
+
+def test_reserve_and_settle() -> None:
+    async def main() -> None:
+        tokens = AsyncLimiter().limit("llm", "1000/hour")
+        async with tokens.reserve(cost=500) as reservation:
+            assert await reservation.settle(120)
+            with pytest.raises(UsageError, match="settles once"):
+                await reservation.settle(1)
+        assert (await tokens.stats()).count == 120
+        with pytest.raises(ZeroDivisionError):
+            async with tokens.reserve(cost=500):
+                _ = 1 / 0
+        assert (await tokens.stats()).count == 120
+
+    run(main())
+
+
+def test_slots_are_held_renewed_and_let_go() -> None:
+    async def main() -> None:
+        reports = AsyncLimiter().concurrency("reports", 1)
+        async with reports.slot(ttl=0.06):
+            await asyncio.sleep(0.2)
+            assert await reports.stats() == Stats(1, 1, 0.0, 0)
+            assert not await reports.check()
+            with pytest.raises(RateLimitExceeded):
+                async with reports.slot():
+                    pytest.fail("the slot is held")
+        async with reports.slot(timeout=1):
+            pass
+        assert (await reports.stats()).count == 0
+
+    run(main())
+
+
+def test_a_slot_that_was_taken_away_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        reports = AsyncLimiter().concurrency("reports", 1)
+        async with reports.slot(ttl=0.003) as slot:
+            await reports.reset()
+            for _ in range(1000):
+                if slot.lost:
+                    break
+                await asyncio.sleep(0.005)
+            assert slot.lost
+
+    run(main())
+    assert "a slot of 'reports' expired while it was held" in caplog.text
+
+
+def test_a_waiter_takes_over_a_slot_that_is_let_go() -> None:
+    async def main() -> None:
+        reports = AsyncLimiter().concurrency("reports", 1)
+        async with reports.slot():
+            waiter = asyncio.create_task(reports.slot(timeout=5).__aenter__())
+            await asyncio.sleep(0.02)
+            assert not waiter.done()
+        held = await waiter
+        await held.__aexit__(None, None, None)
+
+    run(main())
+
+
+def test_one_engine_serves_both_worlds() -> None:
+    """A limiter in a thread and one in a loop share one budget."""
+
+    async def main() -> None:
+        engine = MemoryEngine()
+        assert Limiter(engine).hit("k", "2/hour")
+        assert await AsyncLimiter(engine).hit("k", "2/hour")
+        assert not await AsyncLimiter(Awaited(engine)).hit("k", "2/hour")
+
+    run(main())

@@ -1,0 +1,571 @@
+"""The library as its users meet it: `Limiter` in threads and plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import pickle
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import (
+    Charge,
+    ConfigError,
+    Decision,
+    ExponentialBackoff,
+    Limiter,
+    MemoryEngine,
+    Rate,
+    RateLimitExceeded,
+    Stats,
+    TokenBucket,
+    UsageError,
+)
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def limiter(clock: ManualClock) -> Limiter:
+    return Limiter(clock=clock)
+
+
+class TestGolden:
+    """Four a second, and five rapid calls."""
+
+    def test_blocking_lets_the_fifth_wait_for_its_turn(
+        self, limiter: Limiter, clock: ManualClock
+    ) -> None:
+        igdb = limiter.limit("igdb:api", limit=4, window=1.0, algorithm="sliding_log")
+        start_us = clock.now_us()
+        waited = []
+        for _ in range(5):
+            assert igdb.acquire()
+            waited.append(clock.now_us() - start_us)
+        assert waited[:4] == [0, 0, 0, 0]
+        assert 1_000_000 <= waited[4] <= 1_050_000  # The jitter is at most a twentieth of a second.
+
+    def test_immediate_raises_on_the_fifth(self, limiter: Limiter) -> None:
+        igdb = limiter.limit("igdb:api", "4/second", algorithm="sliding_log", mode="immediate")
+        for _ in range(4):
+            igdb.acquire()
+        with pytest.raises(RateLimitExceeded) as caught:
+            igdb.acquire()
+        assert str(caught.value) == "Rate limit exceeded for key 'igdb:api'"
+        assert (caught.value.key, caught.value.retry_after) == ("igdb:api", 1.0)
+
+    def test_check_after_three_tells_without_taking(self, limiter: Limiter) -> None:
+        igdb = limiter.limit("igdb:api", "4/second", algorithm="sliding_log")
+        for _ in range(3):
+            igdb.acquire()
+        assert [igdb.check().remaining for _ in range(3)] == [1, 1, 1]
+        assert igdb.stats() == Stats(3, 4, 1.0, 1)
+        assert not igdb.check(cost=2)
+
+
+class TestHit:
+    """One call, one answer, no waiting."""
+
+    def test_a_decision_says_everything(self, limiter: Limiter) -> None:
+        decision = limiter.hit("user:42", "2/minute", algorithm="fixed_window")
+        assert decision
+        assert (decision.key, decision.allowed, decision.limit, decision.remaining) == (
+            "user:42",
+            True,
+            2,
+            1,
+        )
+        assert (decision.retry_after, decision.reset_after, decision.window) == (0.0, 60.0, 60.0)
+        assert (decision.algorithm, decision.source, decision.rule) == (
+            "fixed_window",
+            "engine",
+            None,
+        )
+        assert (decision.degraded, decision.never, decision.backoff_level) == (False, False, 0)
+        assert decision.rules == (decision,)
+
+    def test_a_denial_is_falsy_and_never_raised(self, limiter: Limiter) -> None:
+        limiter.hit("user:42", "1/minute")
+        denied = limiter.hit("user:42", "1/minute")
+        assert not denied
+        assert 60 < denied.retry_after <= 120
+
+    def test_the_default_algorithm_follows_the_rate(self, limiter: Limiter) -> None:
+        assert limiter.hit("k", "10/minute").algorithm == "sliding_window"
+        assert limiter.hit("k", "10/minute burst 5").algorithm == "token_bucket"
+        assert limiter.hit("k", "10/calendar day").algorithm == "fixed_window"
+
+    def test_several_rates_are_taken_together(self, limiter: Limiter) -> None:
+        answers = [limiter.hit("k", "2/second; 3/hour") for _ in range(3)]
+        assert [bool(answer) for answer in answers] == [True, True, False]
+        assert [one.remaining for one in answers[2].rules] == [0, 1]
+        assert answers[2].limit == 2
+
+    def test_a_cost_that_never_fits_is_told_apart(self, limiter: Limiter) -> None:
+        decision = limiter.hit("k", "5/minute", cost=6)
+        assert (decision.never, decision.retry_after) == (True, math.inf)
+        assert limiter.check("k", "5/minute", cost=5)
+
+    def test_a_cost_of_nothing_only_looks(self, limiter: Limiter) -> None:
+        assert limiter.hit("k", "5/minute", cost=0).remaining == 5
+
+    def test_a_limit_of_0_denies_everything(self, limiter: Limiter) -> None:
+        for rate in ("0/minute", Rate(0, 60)):
+            for algorithm in ("fixed_window", "sliding_window", "sliding_log", "token_bucket"):
+                assert limiter.hit("k", rate, algorithm=algorithm).never
+
+    def test_rates_come_as_text_as_rates_and_as_limits(self, limiter: Limiter) -> None:
+        for rate in ("10/second burst 10", Rate(10, 1, 10), TokenBucket(10, 1_000_000, 10)):
+            limiter.hit("k", rate)
+        assert limiter.check("k", "10/second burst 10").remaining == 7
+
+    def test_changing_the_limit_keeps_what_was_used(self, limiter: Limiter) -> None:
+        limiter.hit("k", "10/minute", cost=4)
+        assert limiter.hit("k", "20/minute").remaining == 15
+
+    def test_many_different_rates_do_not_pile_up(
+        self, limiter: Limiter, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headgate.limiter.MAX_BOUND", 10)
+        for number in range(1, 100):
+            assert limiter.hit("k", f"1000/{number} minutes")
+        assert len(limiter._bound) <= 10
+
+
+class TestAcquire:
+    """Waiting, and when not to."""
+
+    def test_a_cost_that_never_fits_raises_at_once(self, limiter: Limiter) -> None:
+        for algorithm in ("fixed_window", "sliding_window", "sliding_log", "token_bucket"):
+            with pytest.raises(RateLimitExceeded) as caught:
+                limiter.limit("k", "4/second", algorithm=algorithm).acquire(cost=5)
+            assert caught.value.decision.never
+
+    @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_log", "token_bucket"])
+    def test_a_wait_that_cannot_end_in_time_is_not_begun(
+        self, algorithm: str, limiter: Limiter, clock: ManualClock
+    ) -> None:
+        limit = limiter.limit("k", "1/minute", algorithm=algorithm)
+        limit.acquire()
+        before_us = clock.now_us()
+        with pytest.raises(RateLimitExceeded):
+            limit.acquire(timeout=30)
+        assert clock.now_us() == before_us
+        limit.acquire(timeout=60)
+        assert clock.now_us() >= before_us + 60_000_000
+
+    def test_a_timeout_wins_over_the_mode(self, limiter: Limiter, clock: ManualClock) -> None:
+        limit = limiter.limit("k", "1/second", mode="immediate", algorithm="token_bucket")
+        limit.acquire()
+        start_us = clock.now_us()
+        limit.acquire(timeout=1)
+        assert clock.now_us() == start_us + 1_000_000
+
+    def test_a_bucket_serves_first_come_first(self, limiter: Limiter, clock: ManualClock) -> None:
+        """Slots are booked in order, one emission apart, exactly."""
+        limit = limiter.limit("k", "10/second burst 1")
+        starts = []
+        for _ in range(4):
+            limit.acquire()
+            starts.append(clock.now_us())
+        assert [start - starts[0] for start in starts] == [0, 100_000, 200_000, 300_000]
+
+    def test_waiting_on_backoff_does_not_escalate(
+        self, limiter: Limiter, clock: ManualClock
+    ) -> None:
+        """A waiter peeks, so that its own patience is not held against it."""
+        backoff = ExponentialBackoff(1, 60_000_000, denials_per_level=1)
+        limit = limiter.limit("k", backoff)
+        limit.acquire()
+        limit.acquire()
+        assert limit.check().backoff_level == 0
+        assert limit.hit().backoff_level == 1
+
+    def test_an_interrupted_waiter_gives_its_place_back(self, clock: ManualClock) -> None:
+        """The last in line can leave; the next one gets the same slot."""
+
+        class Interrupted(ManualClock):
+            def sleep_us(self, duration_us: int) -> None:
+                raise KeyboardInterrupt
+
+        clock = Interrupted()
+        limit = Limiter(MemoryEngine(clock=clock)).limit("k", "1/second burst 1")
+        limit.acquire()
+        with pytest.raises(KeyboardInterrupt):
+            limit.acquire()
+        assert limit.stats().count == 1
+
+    @pytest.mark.parametrize("timeout", [-1, float("nan"), True, "1"])
+    def test_a_timeout_is_a_number_of_seconds(self, timeout: float, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match="timeout"):
+            limiter.limit("k", "1/second").acquire(timeout=timeout)
+
+    def test_an_endless_timeout_is_no_timeout(self, limiter: Limiter) -> None:
+        limit = limiter.limit("k", "1/second", algorithm="token_bucket")
+        for _ in range(3):
+            limit.acquire(timeout=math.inf)
+
+
+class TestContextManagerAndDecorator:
+    """`with limit:` and `@limit`."""
+
+    def test_with_takes_one_unit(self, limiter: Limiter) -> None:
+        limit = limiter.limit("k", "2/second", mode="immediate")
+        with limit as decision:
+            assert isinstance(decision, Decision)
+        with limit:
+            pass
+        with pytest.raises(RateLimitExceeded), limit:
+            pytest.fail("the block must not be entered")
+
+    def test_a_decorated_function_keeps_its_signature(self, limiter: Limiter) -> None:
+        @limiter.limit("k", "1/second", mode="immediate")
+        def fetch(path: str, *, retries: int = 3) -> str:
+            """Fetch it."""
+            return f"{path}:{retries}"
+
+        assert fetch("/a", retries=1) == "/a:1"
+        assert (fetch.__name__, fetch.__doc__) == ("fetch", "Fetch it.")
+        assert str(inspect.signature(fetch)) == "(path: 'str', *, retries: 'int' = 3) -> 'str'"
+        with pytest.raises(RateLimitExceeded):
+            fetch("/b")
+
+    def test_it_also_works_inside_an_event_loop(self, limiter: Limiter) -> None:
+        """A plain limiter waits without blocking the loop when it guards a coroutine function."""
+        limit = limiter.limit("k", "2/second", algorithm="token_bucket")
+
+        @limit
+        async def fetch(number: int) -> int:
+            return number
+
+        async def main() -> list[int]:
+            async with limit:
+                return [await fetch(1), await fetch(2)]
+
+        assert inspect.iscoroutinefunction(fetch)
+        assert asyncio.run(main()) == [1, 2]
+
+
+class TestReserve:
+    """Charge an estimate, settle the truth."""
+
+    def test_less_than_the_estimate_is_given_back(self, limiter: Limiter) -> None:
+        tokens = limiter.limit("llm", "1000/minute")
+        with tokens.reserve(cost=500) as reservation:
+            assert tokens.stats().remaining == 500
+            assert reservation.settle(120)
+        assert tokens.stats().count == 120
+
+    def test_more_is_charged_even_over_the_limit(self, limiter: Limiter) -> None:
+        tokens = limiter.limit("llm", "1000/minute")
+        with tokens.reserve(cost=900) as reservation:
+            reservation.settle(1500)
+        assert tokens.stats() == Stats(1500, 1000, 60.0, 0)
+
+    def test_an_exception_gives_everything_back(self, limiter: Limiter) -> None:
+        tokens = limiter.limit("llm", "1000/minute")
+        with pytest.raises(ZeroDivisionError), tokens.reserve(cost=900):
+            _ = 1 / 0
+        assert tokens.stats().count == 0
+
+    def test_leaving_without_settling_keeps_the_estimate(self, limiter: Limiter) -> None:
+        tokens = limiter.limit("llm", "1000/minute")
+        with tokens.reserve(cost=300) as reservation:
+            pass
+        assert reservation.settled
+        assert tokens.stats().count == 300
+
+    def test_it_settles_once(self, limiter: Limiter) -> None:
+        with limiter.limit("llm", "1000/minute").reserve(cost=300) as reservation:
+            reservation.settle(1)
+            with pytest.raises(UsageError, match="settles once"):
+                reservation.settle(2)
+
+    def test_it_must_be_entered_first_and_only_once(self, limiter: Limiter) -> None:
+        reservation = limiter.limit("llm", "1000/minute").reserve(cost=300)
+        with pytest.raises(UsageError, match="enter the reservation"):
+            reservation.settle(1)
+        with reservation, pytest.raises(UsageError, match="made once"):
+            reservation.acquire()
+
+    def test_a_late_settlement_changes_nothing(self, limiter: Limiter, clock: ManualClock) -> None:
+        tokens = limiter.limit("llm", "1000/hour")
+        with tokens.reserve(cost=300, ttl=10) as reservation:
+            clock.advance(10)
+            assert not reservation.settle(0)
+        assert tokens.stats().count == 300
+
+    def test_it_waits_or_raises_like_acquire(self, limiter: Limiter, clock: ManualClock) -> None:
+        start_us = clock.now_us()
+        tokens = limiter.limit("llm", "1000/minute", algorithm="token_bucket")
+        tokens.acquire(cost=1000)
+        with pytest.raises(RateLimitExceeded), tokens.reserve(cost=500, timeout=10):
+            pytest.fail("there is no room within ten seconds")
+        with tokens.reserve(cost=500):
+            assert clock.now_us() >= start_us + 30_000_000
+
+    @pytest.mark.parametrize("ttl", [0, -1, float("nan"), True, "1", 1e9])
+    def test_the_time_to_live_is_checked(self, ttl: float, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match="ttl"):
+            limiter.limit("llm", "1000/minute").reserve(1, ttl=ttl)
+
+
+class TestConcurrency:
+    """So many at the same time."""
+
+    def test_slots_are_held_and_let_go(self, limiter: Limiter) -> None:
+        reports = limiter.concurrency("reports", 2)
+        with reports.slot(), reports.slot():
+            assert reports.stats() == Stats(2, 2, 0.0, 0)
+            assert not reports.check()
+            with pytest.raises(RateLimitExceeded) as caught, reports.slot(ttl=30):
+                pytest.fail("both slots are held")
+            assert caught.value.retry_after == 30.0
+        assert reports.stats().count == 0
+
+    def test_an_exception_lets_go(self, limiter: Limiter) -> None:
+        reports = limiter.concurrency("reports", 1)
+        with pytest.raises(ZeroDivisionError), reports.slot():
+            _ = 1 / 0
+        assert reports.check()
+
+    def test_a_waiter_gets_the_slot_when_its_holder_dies(
+        self, limiter: Limiter, clock: ManualClock
+    ) -> None:
+        """Nobody renews on a clock that stands still for the holder: after `ttl` the slot is free."""
+        reports = limiter.concurrency("reports", 1)
+        dead = reports.slot(ttl=30)
+        dead.__enter__()
+        start_us = clock.now_us()
+        with reports.slot(timeout=60):
+            assert clock.now_us() - start_us >= 30_000_000
+        dead.__exit__()
+        assert reports.stats().count == 0
+
+    def test_a_held_slot_is_renewed(self) -> None:
+        """On the real clock: a slot of 60 ms is still held after 200."""
+        with Limiter() as limiter:
+            reports = limiter.concurrency("reports", 1)
+            with reports.slot(ttl=0.06) as slot:
+                threading.Event().wait(0.2)
+                assert not reports.check()
+                assert not slot.lost
+
+    def test_a_slot_that_was_taken_away_is_lost(
+        self, limiter: Limiter, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The holder learns of it, and the log says so."""
+        reports = limiter.concurrency("reports", 1)
+        with reports.slot(ttl=0.003) as slot:
+            reports.reset()
+            for _ in range(1000):
+                if slot.lost:
+                    break
+                threading.Event().wait(0.005)
+        assert slot.lost
+        assert "a slot of 'reports' expired while it was held" in caplog.text
+
+    def test_more_slots_than_there_are_never_fit(self, limiter: Limiter) -> None:
+        with pytest.raises(RateLimitExceeded) as caught:
+            limiter.concurrency("reports", 2).slot(cost=3, timeout=None).__enter__()
+        assert caught.value.decision.never
+
+    @pytest.mark.parametrize("ttl", [0, -1, float("nan"), True, "1"])
+    def test_the_time_to_live_is_checked(self, ttl: float, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match="ttl"):
+            limiter.concurrency("reports", 1).slot(ttl=ttl)
+
+
+class TestDecide:
+    """Several keys, all or nothing."""
+
+    def test_all_are_charged_or_none(self, limiter: Limiter) -> None:
+        user, org = Charge("user:42", "2/minute"), Charge("org:7", "5/minute", cost=3)
+        assert limiter.decide([user, org])
+        denied = limiter.decide([user, org])
+        assert not denied
+        assert (denied.key, denied.limit) == ("org:7", 5)
+        assert limiter.check("user:42", "2/minute").remaining == 1
+        assert [(one.key, bool(one)) for one in denied.rules] == [
+            ("user:42", True),
+            ("org:7", False),
+        ]
+
+    def test_nothing_to_decide_is_an_error(self, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match="at least one Charge"):
+            limiter.decide([])
+
+
+class TestEngines:
+    """How an engine is named."""
+
+    def test_namespaces_keep_keys_apart(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(clock=clock)
+        one, other = Limiter(engine, namespace="one"), Limiter(engine, namespace="other")
+        assert one.hit("k", "1/minute")
+        assert other.hit("k", "1/minute")
+        assert not one.hit("k", "1/minute")
+
+    def test_a_url_carries_options(self) -> None:
+        engine = Limiter("memory://?max_keys=7").engine
+        assert isinstance(engine, MemoryEngine)
+        assert engine.max_keys == 7
+
+    @pytest.mark.parametrize(
+        "url, reason",
+        [
+            ("", "no engine"),
+            ("memory", "no engine"),
+            ("memcached://localhost", "no engine is called 'memcached'"),
+            ("memory://localhost", "options only"),
+            ("memory:///tmp/x", "options only"),
+            ("memory://?size=3", "no option is called 'size'"),
+            ("memory://?max_keys=many", "not a number"),
+            ("memory://?max_keys=1&max_keys=2", "given twice"),
+        ],
+    )
+    def test_a_wrong_url_is_a_clear_error(self, url: str, reason: str) -> None:
+        with pytest.raises(ConfigError, match=reason):
+            Limiter(url)
+
+    def test_an_engine_brings_its_own_clock(self, clock: ManualClock) -> None:
+        with pytest.raises(UsageError, match="clock"):
+            Limiter(MemoryEngine(), clock=clock)
+
+    def test_a_limiter_closes_only_what_it_opened(self, tmp_path: object) -> None:
+        engine = MemoryEngine(state_file=f"{tmp_path}/a.state")
+        Limiter(engine).close()
+        engine.save()
+        engine.close()
+        with Limiter(f"memory://?state_file={tmp_path}/b.state") as limiter:
+            limiter.hit("k", "5/hour")
+        with Limiter(f"memory://?state_file={tmp_path}/b.state") as limiter:
+            assert limiter.check("k", "5/hour").remaining == 4
+
+
+BAD_KEYS = {
+    "empty": "",
+    "none": None,
+    "number": 42,
+    "bytes": b"key",
+    "list": ["key"],
+    "lone surrogate": "\ud800",
+    "9 KB": "k" * 9_000,
+    "9 KB in UTF-8": "é" * 4_500,
+    "1 MB": "k" * 1_000_000,
+}
+
+GOOD_KEYS = ["a", " ", "\0", "\r\n\t", "🚪", "\u202egnp", "e\u0301", "é", "{", "}", "{}", "}x", "*"]
+GOOD_KEYS += ["__proto__", "..", "a/b", "a_b:c", "a:b_c", "k" * 8_192, "' OR 1=1 --"]
+
+
+class TestBadInput:
+    """Refused early and whole, with a clear error, and nothing changed."""
+
+    @pytest.mark.parametrize("name", BAD_KEYS)
+    def test_bad_keys_are_refused_everywhere(self, name: str, limiter: Limiter) -> None:
+        key: str = BAD_KEYS[name]  # type: ignore[assignment]
+        calls: list[Callable[[], object]] = [
+            lambda: limiter.hit(key, "5/minute"),
+            lambda: limiter.check(key, "5/minute"),
+            lambda: limiter.decide([Charge("fine", "5/minute"), Charge(key, "5/minute")]),
+            lambda: limiter.limit(key, "5/minute"),
+            lambda: limiter.concurrency(key, 5),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError, match="key"):
+                call()
+        assert limiter.check("fine", "5/minute").remaining == 5
+
+    def test_any_other_text_is_a_key_of_its_own(self, limiter: Limiter) -> None:
+        """Control characters, braces and look-alikes are data; no two of them are mixed up."""
+        for key in GOOD_KEYS:
+            assert limiter.hit(key, "1/minute")
+        for key in GOOD_KEYS:
+            assert not limiter.hit(key, "1/minute")
+
+    @pytest.mark.parametrize(
+        "cost",
+        [
+            *[-1, -(10**30), 1.5, 1.0, "1", "١", True, None, math.nan, math.inf, 2**53],
+            pytest.param(10**5000, id="5000 digits"),
+        ],
+    )
+    def test_bad_costs_are_refused_everywhere(self, cost: int, limiter: Limiter) -> None:
+        calls: list[Callable[[], object]] = [
+            lambda: limiter.hit("k", "5/minute", cost=cost),
+            lambda: limiter.hit("k", "5/minute; 9/hour", cost=cost),
+            lambda: limiter.check("k", "5/minute", cost=cost),
+            lambda: Charge("k", "5/minute", cost=cost),
+            lambda: limiter.limit("k", "5/minute").acquire(cost=cost),
+            lambda: limiter.limit("k", "5/minute").hit(cost=cost),
+            lambda: limiter.limit("k", "5/minute").reserve(cost=cost).acquire(),
+        ]
+        for call in calls:
+            with pytest.raises(UsageError, match="cost"):
+                call()
+        with limiter.limit("k", "5/minute").reserve(2) as reservation:
+            with pytest.raises(UsageError, match="cost"):
+                reservation.settle(cost)
+            reservation.settle(0)
+        assert limiter.check("k", "5/minute").remaining == 5
+
+    @pytest.mark.parametrize("rate", [None, 5, 5.0, b"5/minute", [], {}, object(), ("5/minute",)])
+    def test_a_rate_of_another_type_is_refused(self, rate: str, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match="rate"):
+            limiter.hit("k", rate)
+
+    @pytest.mark.parametrize(
+        "arguments, reason",
+        [
+            ({}, "needs a rate"),
+            ({"limit": 4}, "needs a rate"),
+            ({"window": 4}, "needs a rate"),
+            ({"rate": "4/second", "limit": 4}, "not both"),
+            ({"limit": True, "window": 1}, "whole number"),
+            ({"limit": 4, "window": math.nan}, "window"),
+            ({"limit": 4, "window": 0}, "window"),
+            ({"limit": 4, "window": "1"}, "window"),
+            ({"limit": 4, "window": 1, "burst": 0}, "burst"),
+            ({"rate": "4/second", "mode": "later"}, "mode"),
+            ({"rate": "4/second", "algorithm": "magic"}, "no algorithm"),
+            ({"rate": "4/second", "algorithm": "concurrency"}, "slots"),
+            ({"rate": "4/second burst 2", "algorithm": "fixed_window"}, "no burst"),
+            ({"rate": TokenBucket(1, 1_000_000), "algorithm": "fixed_window"}, "already says"),
+        ],
+    )
+    def test_a_limit_that_makes_no_sense_is_refused(
+        self, arguments: dict[str, object], reason: str, limiter: Limiter
+    ) -> None:
+        with pytest.raises(UsageError, match=reason):
+            limiter.limit("k", **arguments)  # type: ignore[arg-type]
+
+
+def test_errors_and_decisions_survive_pickling(limiter: Limiter) -> None:
+    """Worker pools send both from process to process."""
+    limiter.hit("k", "1/minute")
+    decision = limiter.hit("k", "1/minute; 5/calendar day")
+    error = pickle.loads(pickle.dumps(RateLimitExceeded(decision)))  # noqa: S301 - our own bytes
+    assert error.decision == decision
+    assert (error.key, error.retry_after) == ("k", decision.retry_after)
+    assert str(error) == "Rate limit exceeded for key 'k'"
+
+
+def test_a_decision_reads_well(limiter: Limiter) -> None:
+    assert repr(limiter.hit("k", "1/minute", algorithm="fixed_window")) == (
+        "<Decision allowed 'k' fixed_window limit=1 remaining=0>"
+    )
+    assert repr(limiter.hit("k", "1/minute", algorithm="fixed_window")) == (
+        "<Decision denied 'k' fixed_window limit=1 retry_after=60>"
+    )
+    assert "never fits" in repr(limiter.hit("k", "1/minute", cost=2))

@@ -1,0 +1,86 @@
+"""Promises of the package as a whole: its public names, its imports, its wheel."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+import headgate
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+MODULES = sorted(SRC.rglob("*.py"))
+
+
+def test_public_names_are_sorted_and_unique() -> None:
+    assert list(headgate.__all__) == sorted(set(headgate.__all__))
+
+
+@pytest.mark.parametrize("name", headgate.__all__)
+def test_public_name_exists_and_is_documented(name: str) -> None:
+    value = getattr(headgate, name)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        # Not inspect.getdoc(), which would accept a docstring inherited from a base class.
+        assert value.__doc__, f"headgate.{name} has no docstring"
+
+
+def test_version_is_the_installed_one() -> None:
+    assert headgate.__version__ == version("headgate")
+
+
+@pytest.mark.parametrize("flags", ["-I", "-IS"], ids=["packages installed", "bare interpreter"])
+def test_import_needs_only_the_standard_library(flags: str) -> None:
+    """Nothing else is there to import under `-S`, and nothing else is imported if it is there."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(SRC)!r})
+before = set(sys.modules)
+import headgate
+for name in sorted(set(sys.modules) - before):
+    if "site-packages" in (getattr(sys.modules[name], "__file__", None) or ""):
+        print(name)
+"""
+    answer = subprocess.run(
+        [sys.executable, flags, "-W", "error", "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(SRC).as_posix())
+def test_source_never_runs_data_as_code(path: Path) -> None:
+    """No `pickle`, `marshal` or `shelve`; no `eval` or `exec`; no `yaml.load`."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Import(names=names):
+                found += [name.name for name in names]
+            case ast.ImportFrom(module=str(module)):
+                found.append(module)
+            case ast.Call(func=ast.Name(id="eval" | "exec" as name)):
+                found.append(name)
+            case ast.Attribute(value=ast.Name(id="yaml"), attr="load" | "unsafe_load" as name):
+                found.append(f"yaml.{name}")
+    dangerous = {"eval", "exec", "marshal", "pickle", "shelve", "yaml.load", "yaml.unsafe_load"}
+    assert dangerous.isdisjoint(found)
+
+
+def test_wheel_holds_the_whole_package_and_its_type_marker(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = {path for path in SRC.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert packed == {path.relative_to(SRC).as_posix() for path in files}
+    assert "headgate/py.typed" in packed
