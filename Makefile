@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
+# As many processes as the smallest CI machine has cores.
+PARALLEL := --numprocesses=2
 UV_VERSION := 0.13.7
 
 .DEFAULT_GOAL := help
@@ -36,9 +38,13 @@ $(VENV)/.ready: $(VENV)/.locked pyproject.toml src/headgate/__init__.py
 serve: ## Start the service (it comes with a later release).
 	@echo "Headgate is a library so far; the service comes with a later release." >&2; exit 2
 
+.PHONY: servers
+servers: ## Install the servers that tests start; instant when they are there.
+	@scripts/install-servers
+
 .PHONY: test
-test: check ## Run the checks, then every test and every example in the documents.
-	$(RUN) pytest
+test: check servers ## Run the checks, then every test and every example in the documents.
+	$(RUN) pytest $(PARALLEL)
 
 .PHONY: check
 check: setup ## Formatting, lint, types, direction of imports, workflows.
@@ -55,8 +61,8 @@ format: setup ## Format the code and fix what the linter can fix.
 	$(RUN) ruff format
 
 .PHONY: cover
-cover: setup ## Run the tests with branch coverage; the report is build/coverage/index.html.
-	$(RUN) pytest --cov --cov-report=term --cov-report=html
+cover: setup servers ## Run the tests with branch coverage; the report is build/coverage/index.html.
+	$(RUN) pytest $(PARALLEL) --cov --cov-report=term --cov-report=html
 
 .PHONY: bench
 bench: setup ## Measure against other limiters, side by side.
@@ -73,7 +79,7 @@ docs: setup ## Build the documentation into build/docs; warnings are errors.
 lock: ## Resolve the dependency groups again into requirements/.
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	build/uv/bin/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 \
+	build/uv/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	  --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) -o requirements/dev.txt
 

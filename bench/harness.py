@@ -125,13 +125,17 @@ def facts(packages: Iterable[str]) -> dict[str, str]:
 
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Text in columns: the first is left-aligned, and so is everything that holds no number."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    """Text in columns: words left, numbers right, and no column in which everybody has a dash."""
+    columns = [
+        column
+        for column in zip(head, *rows, strict=True)
+        if any(cell != "-" for cell in column[1:])
+    ]
+    lines = [list(line) for line in zip(*columns, strict=True)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     numeric = [
-        any(line[i] for line in lines[1:])
-        and all(line[i][:1].isdigit() or line[i] in ("", "-") for line in lines[1:])
-        for i in range(len(head))
+        any(line[i] for line in lines[1:]) and all(_is_number(line[i]) for line in lines[1:])
+        for i in range(len(columns))
     ]
     text = [
         "  ".join(
@@ -142,6 +146,10 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     ]
     rule = "  ".join("-" * width for width in widths)
     return "\n".join([f"\n{title}", "", text[0], rule, *text[1:]])
+
+
+def _is_number(cell: str) -> bool:
+    return cell in {"", "-"} or cell.rstrip("x").replace(",", "").replace(".", "").isdigit()
 
 
 def save(path: Path, result: dict[str, Any]) -> None:

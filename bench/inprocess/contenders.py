@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import limits
 import pyrate_limiter as pyrate
 import throttled
-from headgate import AsyncLimiter, Charge, Limiter
 from limits.storage import MemoryStorage
 from limits.strategies import (
     FixedWindowRateLimiter,
@@ -25,6 +25,8 @@ from limits.strategies import (
     RateLimiter,
     SlidingWindowCounterRateLimiter,
 )
+
+from headgate import AsyncLimiter, Charge, Limiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -291,17 +293,17 @@ OURS = (
 )
 
 ENTRIES: dict[str, Entry] = {
-    **{name: lambda limit, name=name: Headgate(name, limit) for name in OURS},  # type: ignore[misc]
-    "limits fixed": lambda limit: Limits("fixed", limit),
-    "limits moving": lambda limit: Limits("moving", limit),
-    "limits sliding": lambda limit: Limits("sliding", limit),
-    "throttled fixed": lambda limit: Throttled("fixed_window", limit),
-    "throttled sliding": lambda limit: Throttled("sliding_window", limit),
-    "throttled token": lambda limit: Throttled("token_bucket", limit),
-    "throttled gcra": lambda limit: Throttled("gcra", limit),
-    "throttled leaking": lambda limit: Throttled("leaking_bucket", limit),
-    "pyrate fixed": lambda limit: Pyrate("fixed", limit),
-    "pyrate log": lambda limit: Pyrate("log", limit),
-    "pyrate gcra": lambda limit: Pyrate("gcra", limit),
+    **{name: partial(Headgate, name) for name in OURS},
+    "limits fixed": partial(Limits, "fixed"),
+    "limits moving": partial(Limits, "moving"),
+    "limits sliding": partial(Limits, "sliding"),
+    "throttled fixed": partial(Throttled, "fixed_window"),
+    "throttled sliding": partial(Throttled, "sliding_window"),
+    "throttled token": partial(Throttled, "token_bucket"),
+    "throttled gcra": partial(Throttled, "gcra"),
+    "throttled leaking": partial(Throttled, "leaking_bucket"),
+    "pyrate fixed": partial(Pyrate, "fixed"),
+    "pyrate log": partial(Pyrate, "log"),
+    "pyrate gcra": partial(Pyrate, "gcra"),
 }
 """Everybody who counts. Ours are named after their algorithm."""

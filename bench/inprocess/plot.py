@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 
-mpl.use("Agg")
+mpl.use("Agg")  # Needs no screen, and has to be said before pyplot is imported.
 
-import matplotlib.pyplot as plt  # noqa: E402 - after the choice of a backend that needs no screen
+import matplotlib.pyplot as plt
 
-from .contenders import OURS  # noqa: E402
+from .contenders import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,4 +46,4 @@ def draw(results: Sequence[Result], path: Path) -> None:
 
 
 def _colour(name: str) -> str:
-    return OUR_COLOUR if name in OURS else COLOURS[name.split()[0]]
+    return OUR_COLOUR if name in OURS else COLOURS[name.split(maxsplit=1)[0]]

@@ -7,12 +7,14 @@ the answers are also written into each file as its description.
 
 The pictures have no background, and every colour has a contrast of 3 to 1 or more on white and on
 near-black, so they can be read on light and on dark pages. Green and red are told apart by shape, too.
+
+The file is long because it holds one story per picture; the stories share little but the canvas.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -41,6 +43,10 @@ GREEN, RED, BLUE, ORANGE, GREY = "#009e73", "#d55e00", "#2a7fb8", "#b87900", "#7
 
 Curve = Callable[[Any, int], float]
 """The height of the curve for a state at a time in microseconds."""
+
+
+Telling = Iterator[Any]
+"""A story first gives the answers as text and then, if asked on, the figure."""
 
 
 class Hit(NamedTuple):
@@ -146,7 +152,8 @@ def canvas(title: str, *, lower: float = 1.6, height: float = 2.3) -> tuple[Any,
 
     plt.rcParams.update(
         {
-            "font.family": "DejaVu Sans",
+            "font.family": "sans-serif",
+            "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
             "font.size": 9,
             "text.color": GREY,
             "axes.edgecolor": GREY,
@@ -225,9 +232,10 @@ def timeline(
     windows: bool = True,
     times: Sequence[float] = TRAFFIC,
     end: float = 30,
-) -> tuple[Any, str]:
+) -> Telling:
     """The picture of most algorithms."""
     told = run(limit, times, end, curve)
+    yield told.told()
     figure, lane, field = canvas(title)
     if windows:
         draw_windows((lane, field), limit.window_us / SECOND, end)
@@ -241,7 +249,7 @@ def timeline(
     field.set_xlim(FIRST, end)
     field.text(FIRST + 0.2, limit.limit * 1.03, label, size=8, va="bottom", color=BLUE)
     _seconds(field, end, start=FIRST)
-    return figure, told.told()
+    yield figure
 
 
 def _seconds(field: Axes, end: float, step: int = 5, start: int = 0) -> None:
@@ -249,39 +257,40 @@ def _seconds(field: Axes, end: float, step: int = 5, start: int = 0) -> None:
     field.set_xticks(ticks, [f"{tick} s" if tick else "0" for tick in ticks])
 
 
-def fixed_window() -> tuple[Any, str]:
+def fixed_window() -> Telling:
     """Twice the limit around a boundary."""
     limit = FixedWindow(5, 10 * SECOND)
-    return timeline("fixed_window, 5 per 10 s", limit, used(limit), "count of this window")
+    yield from timeline("fixed_window, 5 per 10 s", limit, used(limit), "count of this window")
 
 
-def sliding_window() -> tuple[Any, str]:
+def sliding_window() -> Telling:
     """The previous window fades."""
     limit = SlidingWindow(5, 10 * SECOND)
-    return timeline("sliding_window, 5 per 10 s", limit, weighted(limit), "weighted count")
+    yield from timeline("sliding_window, 5 per 10 s", limit, weighted(limit), "weighted count")
 
 
-def sliding_log() -> tuple[Any, str]:
+def sliding_log() -> Telling:
     """Exact."""
     limit = SlidingLog(5, 10 * SECOND)
-    return timeline(
+    yield from timeline(
         "sliding_log, 5 per 10 s", limit, used(limit), "hits in the last 10 s", windows=False
     )
 
 
-def token_bucket() -> tuple[Any, str]:
+def token_bucket() -> Telling:
     """A burst, then a steady rate."""
     limit = TokenBucket(5, 10 * SECOND)
-    return timeline(
+    yield from timeline(
         "token_bucket, 5 per 10 s burst 5", limit, backlog(limit), "backlog in units", windows=False
     )
 
 
-def sliding_window_worst() -> tuple[Any, str]:
+def sliding_window_worst() -> Telling:
     """Almost twice the limit in one span."""
     limit = SlidingWindow(10, 10 * SECOND)
     end, late, soon = 22.0, 9.95, 19.0
     told = run(limit, [late] * 10 + [soon] * 10, end, weighted(limit))
+    yield told.told()
     figure, lane, field = canvas("sliding_window, 10 per 10 s", height=3.3, lower=0.8)
     draw_windows((lane, field), 10, end)
     lane.set_ylim(-0.5, 10.5)
@@ -312,10 +321,10 @@ def sliding_window_worst() -> tuple[Any, str]:
     field.set_xlim(0, end)
     field.text(10.2, 10.4, "weighted count: fades as the window runs", size=8, color=BLUE)
     _seconds(field, end)
-    return figure, told.told()
+    yield figure
 
 
-def exponential_backoff() -> tuple[Any, str]:
+def exponential_backoff() -> Telling:
     """Levels go up under hammering and down in silence."""
     limit = ExponentialBackoff(16, 10 * SECOND)
     end = 100.0
@@ -325,6 +334,7 @@ def exponential_backoff() -> tuple[Any, str]:
         return limit.peek(state, now_us, 1)[4]
 
     told = run(limit, times, end, level)
+    yield told.told()
     figure, lane, field = canvas("exponential_backoff, 16 per 10 s")
     draw_windows((lane, field), 10, end)
     draw_hits(lane, told.hits, size=3.4)
@@ -346,10 +356,10 @@ def exponential_backoff() -> tuple[Any, str]:
     for at, height in ((45, 4), (55, 3), (65, 2), (75, 1)):
         field.text(at, height + 0.12, f"limit {limit.limit_at(height)}", ha="center", size=8)
     _seconds(field, end, 10)
-    return figure, told.told()
+    yield figure
 
 
-def adaptive() -> tuple[Any, str]:
+def adaptive() -> Telling:
     """A switch hands out nothing: the state of the next test was current all the time."""
     window = Adaptive(5, 10 * SECOND, chosen="sliding_window")
     bucket = Adaptive(5, 10 * SECOND, chosen="token_bucket")
@@ -373,6 +383,7 @@ def adaptive() -> tuple[Any, str]:
             hits.append(Hit(at, answer[0]))
             follow(at)
     told = Run(hits, moments, heights[0])
+    yield told.told()
     figure, lane, field = canvas("adaptive, 5 per 10 s")
     draw_hits(lane, hits)
     admitted = sum(hit.allowed for hit in hits)
@@ -392,7 +403,7 @@ def adaptive() -> tuple[Any, str]:
     field.text(switch - 0.3, 7.4, "sliding_window decides", ha="right", size=8, color=BLUE)
     field.text(switch + 0.3, 7.4, "token_bucket decides", ha="left", size=8, color=ORANGE)
     _seconds(field, end, start=FIRST)
-    return figure, told.told()
+    yield figure
 
 
 class Holder(NamedTuple):
@@ -415,7 +426,7 @@ HOLDERS: Final = (
 )
 
 
-def concurrency() -> tuple[Any, str]:
+def concurrency() -> Telling:
     """Slots that are let go, and one that expires."""
     limit = Concurrency(2, 10 * SECOND)
     end = 30.0
@@ -433,6 +444,7 @@ def concurrency() -> tuple[Any, str]:
         elif not holder.crashes:
             state = limit.release(state, _us(at), holder.name)
     told = Run(hits, [], [])
+    yield told.told()
     figure, lane, field = canvas("concurrency, 2 slots, ttl 10 s")
     draw_hits(lane, hits)
     for hit, holder in zip(hits, HOLDERS, strict=True):
@@ -468,10 +480,10 @@ def concurrency() -> tuple[Any, str]:
     field.set_yticks([0, 1], ["1", "2"])
     field.set_xlim(0, end)
     _seconds(field, end)
-    return figure, told.told()
+    yield figure
 
 
-def calendar() -> tuple[Any, str]:
+def calendar() -> Telling:
     """A month is a month."""
     limit = CalendarWindow(40, calendar=Calendar("month", "Europe/Berlin"))
     first = datetime(2026, 12, 31, 23, tzinfo=UTC).timestamp()  # Midnight in Berlin.
@@ -487,6 +499,7 @@ def calendar() -> tuple[Any, str]:
         days.append(eighth / 8)
         counts.append(0 if state is None else limit.used(state, now_us))
     told = Run(hits, *thinned(days, counts))
+    yield told.told()
     figure, lane, field = canvas("fixed_window, 40 per calendar month in Europe/Berlin")
     draw_hits(lane, hits, size=2.6)
     draw_curve(field, told)
@@ -510,7 +523,7 @@ def calendar() -> tuple[Any, str]:
             axes.axvline(start, color=GREY, lw=0.6, ls=":", alpha=0.8)
     field.set_xticks(starts, names, size=8, ha="left")
     figure.subplots_adjust(bottom=0.2)
-    return figure, told.told()
+    yield figure
 
 
 STORIES: Final = {
@@ -535,7 +548,7 @@ def draw(folder: Path, kind: str = "svg") -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, story in STORIES.items():
-        figure, told = story()
+        told, figure = story()
         metadata = {"Date": None, "Description": told} if kind == "svg" else None
         figure.savefig(folder / f"{name}.{kind}", transparent=True, dpi=110, metadata=metadata)
         plt.close(figure)

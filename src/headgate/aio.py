@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import logging
+from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import flow
-from .charge import Charge, Kind, Request
+from .charge import Charge, Kind, Request, request_of, shown
 from .decision import Decision
+from .decorator import is_async, limited_async
 from .driver import run_async
-from .engines.base import AsyncEngine, Awaited, Engine
-from .engines.url import open_engine
 from .errors import HeadgateError, UsageError
 from .held import RESERVATION_TTL, SLOT_TTL, ReservationSpec, SlotSpec, SlotsSpec
+from .opening import is_client, open_async_engine, url_from_env
 from .rate import RateLike, limits_of
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
     from .algorithms import Limit
     from .clock import Clock
-    from .engines.base import AsyncHit
+    from .engines.base import AsyncEngine, AsyncHit, Engine
 
 P = ParamSpec("P")
-R = TypeVar("R")
+A = TypeVar("A", bound=Awaitable[Any] | AsyncIterator[Any])
 
 MAX_BOUND = 10_000
 
@@ -38,17 +37,22 @@ class AsyncLimiter:
 
     def __init__(
         self,
-        engine: str | Engine | AsyncEngine = "memory://",
+        engine: str | Engine | AsyncEngine | Any = "memory://",
         *,
         namespace: str = "",
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._owns_engine = isinstance(engine, str)
-        opened = awaited(engine, clock)
+        opened = open_async_engine(engine, clock)
+        self._owns_engine = isinstance(engine, str) or is_client(engine)
         self._engine = opened.scoped(namespace) if namespace else opened
         self._log = logger or logging.getLogger("headgate")
-        self._bound: dict[Any, AsyncHit] = {}
+        self._bound: dict[str | None, dict[RateLike, AsyncHit]] = {}
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
+        """A limiter on the engine that `HEADGATE_ENGINE`, else `REDIS_URL`, names; else on a local Redis."""
+        return cls(url_from_env(environ), **settings)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -60,7 +64,7 @@ class AsyncLimiter:
     ) -> Decision:
         """Take `cost` units for `key` if they fit. Never waits for a slot; a denial is a value."""
         try:
-            bound = self._bound[rate if algorithm is None else (rate, algorithm)]
+            bound = self._bound[algorithm][rate]
         except (KeyError, TypeError):
             bound = self._bind(rate, algorithm)
         decision = bound(key, cost)
@@ -72,11 +76,9 @@ class AsyncLimiter:
         """Say what `hit` would answer, and take nothing."""
         return await self.decide([Charge(key, rate, cost, algorithm, kind=Kind.PEEK)])
 
-    async def decide(self, charges: Sequence[Charge]) -> Decision:
+    async def decide(self, charges: Iterable[Charge]) -> Decision:
         """Take all charges together, or none of them."""
-        if not charges:
-            raise UsageError("there is nothing to decide: pass at least one Charge")
-        return (await self._engine.decide([Request(tuple(charges))]))[0]
+        return (await self._engine.decide([request_of(charges)]))[0]
 
     def limit(
         self,
@@ -91,7 +93,7 @@ class AsyncLimiter:
     ) -> AsyncKeyLimit:
         """One key with its limit, to be used again and again: `limiter.limit("api", "4/second")`."""
         limits = resolve_limits(rate, limit, window, burst, algorithm)
-        return AsyncKeyLimit(self._engine, Spec(key, limits, mode))
+        return AsyncKeyLimit(self._engine, Spec(key, limits, mode), self._log)
 
     def concurrency(self, key: str, limit: int) -> AsyncSlots:
         """At most `limit` holders of `key` at the same time."""
@@ -112,9 +114,10 @@ class AsyncLimiter:
         """Look a rate up the slow way, and remember how to count it."""
         limits = limits_of(rate, algorithm)
         bound = self._engine.bind(limits[0]) if len(limits) == 1 else self._bind_all(limits)
-        if len(self._bound) >= MAX_BOUND:
-            self._bound.clear()
-        self._bound[rate if algorithm is None else (rate, algorithm)] = bound
+        known = self._bound.setdefault(algorithm, {})
+        if len(known) >= MAX_BOUND:
+            known.clear()
+        known[rate] = bound
         return bound
 
     def _bind_all(self, limits: tuple[Limit, ...]) -> AsyncHit:
@@ -128,9 +131,10 @@ class AsyncLimiter:
 class AsyncKeyLimit:
     """One key and its limit. Use it as a call, an async context manager or a decorator."""
 
-    def __init__(self, engine: AsyncEngine, spec: Spec) -> None:
+    def __init__(self, engine: AsyncEngine, spec: Spec, logger: logging.Logger) -> None:
         self._engine = engine
         self._spec = spec
+        self._log = logger
 
     @property
     def key(self) -> str:
@@ -143,7 +147,7 @@ class AsyncKeyLimit:
         Raises `RateLimitExceeded` when they cannot be had in time, or ever.
         """
         steps = self._spec.flow(self._spec.request(cost), timeout, self._engine.clock.now_us)
-        return await run_async(steps, self._engine)
+        return await run_async(steps, self._engine, self._log)
 
     async def hit(self, cost: int = 1) -> Decision:
         """Take `cost` units if they fit. Never waits for a slot; a denial is a value."""
@@ -167,7 +171,7 @@ class AsyncKeyLimit:
         self, cost: int, *, timeout: float | None = None, ttl: float = RESERVATION_TTL
     ) -> AsyncReservation:
         """Charge an estimate now and settle the real cost later: `async with limit.reserve(500)`."""
-        return AsyncReservation(self._engine, self._spec, cost, timeout, ttl)
+        return AsyncReservation(self._engine, self._spec, cost, timeout, ttl, logger=self._log)
 
     async def __aenter__(self) -> Decision:
         return await self.acquire()
@@ -175,32 +179,34 @@ class AsyncKeyLimit:
     async def __aexit__(self, *_: object) -> None:
         """Units are taken, not held: nothing to give back."""
 
-    def __call__(self, function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-        """Make every call of the coroutine function acquire a unit first."""
-        if not inspect.iscoroutinefunction(function):
+    def __call__(self, function: Callable[P, A]) -> Callable[P, A]:
+        """Make every call of the function acquire a unit first, or every async generator it makes."""
+        if not is_async(function):
             raise UsageError(f"{function!r} is not a coroutine function; limit it with a Limiter")
-
-        @functools.wraps(function)
-        async def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-            await self.acquire()
-            result: R = await function(*args, **kwargs)
-            return result
-
-        return limited
+        return limited_async(function, self.acquire)
 
 
 class AsyncReservation(ReservationSpec):
     """A cost that is charged now and settled later. See `Reservation`."""
 
     def __init__(
-        self, engine: AsyncEngine, spec: Spec, cost: int, timeout: float | None, ttl: float
+        self,
+        engine: AsyncEngine,
+        spec: Spec,
+        cost: int,
+        timeout: float | None,
+        ttl: float,
+        *,
+        logger: logging.Logger,
     ) -> None:
         super().__init__(spec, cost, timeout, ttl)
         self._engine = engine
+        self._log = logger
 
     async def acquire(self) -> Self:
         """Charge the estimate, waiting for it if the mode is blocking."""
-        self.decision = await run_async(self._steps(self._engine.clock.now_us), self._engine)
+        steps = self._steps(self._engine.clock.now_us)
+        self.decision = await run_async(steps, self._engine, self._log)
         return self
 
     async def settle(self, actual: int) -> bool:
@@ -258,7 +264,7 @@ class AsyncSlot(SlotSpec):
 
     async def __aenter__(self) -> Self:
         steps = flow.hold(self._request, self._timeout, self._engine.clock.now_us)
-        await run_async(steps, self._engine)
+        await run_async(steps, self._engine, self._log)
         self._renewal = asyncio.create_task(self._keep_renewing())
         return self
 
@@ -273,12 +279,5 @@ class AsyncSlot(SlotSpec):
             try:
                 self.lost = not await self._engine.renew(self.key, self.limit, self.token)
             except HeadgateError as error:  # The next renewal may come in time.
-                self._log.warning("a slot of %r could not be renewed: %s", self.key, error)
-        self._log.warning("a slot of %r expired while it was held", self.key)
-
-
-def awaited(engine: str | Engine | AsyncEngine, clock: Clock | None) -> AsyncEngine:
-    """An engine to be awaited: one that is made for it, or one that never blocks."""
-    if not isinstance(engine, str) and inspect.iscoroutinefunction(engine.decide):
-        return engine  # type: ignore[return-value]
-    return Awaited(open_engine(engine, clock))  # type: ignore[arg-type]
+                self._log.warning("a slot of %r could not be renewed: %s", shown(self.key), error)
+        self._log.warning("a slot of %r expired while it was held", shown(self.key))

@@ -14,9 +14,13 @@ from .errors import UsageError
 from .rate import RateLike, limits_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .algorithms import Limit
 
 MAX_KEY_BYTES = 8_192
+ONE = 1
+MAX_SHOWN = 256
 
 
 class Kind(Enum):
@@ -56,8 +60,15 @@ class Charge:
         self.cost = cost
         self.kind = kind
         self.rule = rule
-        if type(cost) is not int or not 0 <= cost <= MAX_EXACT:
+        if cost is not ONE:  # The usual cost needs no check; `True` is another object.
             require_cost(cost)
+
+    def of_kind(self, kind: Kind) -> Charge:
+        """The same charge, of another kind."""
+        twin = Charge.__new__(Charge)
+        twin.key, twin.limits, twin.cost, twin.rule = self.key, self.limits, self.cost, self.rule
+        twin.kind = kind
+        return twin
 
     def __repr__(self) -> str:
         limits = " and ".join(map(repr, self.limits))
@@ -74,6 +85,32 @@ class Request(NamedTuple):
     """Keep a record for that long, so that the cost can be settled later."""
     token: str | None = None
     """The name for that record, or for the slots that are to be held."""
+
+
+def request_of(charges: Iterable[Charge]) -> Request:
+    """One request of all these charges, if that is what they are."""
+    try:
+        together = tuple(charges)
+    except TypeError:
+        raise UsageError(
+            f"charges come in a list, such as [{_EXAMPLE}], not as {charges!r}"
+        ) from None
+    if not together:
+        raise UsageError(
+            f"there is nothing to decide: pass at least one Charge, such as {_EXAMPLE}"
+        )
+    for charge in together:
+        if not isinstance(charge, Charge):
+            raise UsageError(f"{charge!r} is no charge; write it like {_EXAMPLE}")
+    return Request(together)
+
+
+_EXAMPLE = "Charge('user:42', '100/minute')"
+
+
+def shown(key: str) -> str:
+    """The key, not too long for a line in a log."""
+    return key[:MAX_SHOWN]
 
 
 def require_key(key: object) -> None:

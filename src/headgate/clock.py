@@ -69,7 +69,8 @@ class ManualClock:
     """A clock for tests: it stands still until told to move, and sleeping moves it.
 
     A sleeper wakes as soon as the clock has reached its time, and the clock is pushed there by the
-    sleep itself, so a test that waits for an hour takes no time and needs no tolerance.
+    sleep itself, so a test that waits for an hour takes no time and needs no tolerance. Those who sleep
+    at the same time take as long as the longest sleep, not as long as all of them.
     """
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
@@ -92,8 +93,9 @@ class ManualClock:
 
     def sleep_us(self, duration_us: int) -> None:
         """Move the clock to the end of the sleep, if it is not past it already."""
+        wake_us = self._now_us + duration_us
         with self._lock:
-            self._now_us = max(self._now_us, self._now_us + duration_us)
+            self._now_us = max(self._now_us, wake_us)
 
     async def asleep_us(self, duration_us: int) -> None:
         """Let other tasks run, then move the clock to the end of the sleep."""

@@ -22,7 +22,8 @@ class Context(NamedTuple):
     degraded: bool = False
     rule: str | None = None
     token: str | None = None
-    rules: tuple[Decision, ...] = ()
+    rules: tuple[tuple[str, Limit, Answer, Context], ...] = ()
+    """What decisions about each limit are made of; they are made when somebody asks."""
     mark: Any = None
     """Where a place in line was booked; only the engine that booked it reads this."""
 
@@ -67,8 +68,14 @@ class Decision(tuple[str, Limit, Answer, Context]):
         return self[1].window_us / 1_000_000
 
     @property
+    def burst(self) -> int:
+        """Units that a key which was idle can take at once: the limit, unless a bucket holds more or less."""
+        limit = self[1]
+        return getattr(limit, "burst", limit.limit)
+
+    @property
     def remaining(self) -> int:
-        """Units that could still be taken now."""
+        """Units that could still be taken now: at most `burst`, which may be more than `limit`."""
         return self[2][1]
 
     @property
@@ -125,7 +132,14 @@ class Decision(tuple[str, Limit, Answer, Context]):
     @property
     def rules(self) -> tuple[Decision, ...]:
         """The answer of every limit that was asked, in order."""
-        return self[3].rules or (self,)
+        return tuple(map(Decision, self[3].rules)) or (self,)
+
+    def after_waiting(self) -> Decision:
+        """The same answer once the wait that it asked for is over."""
+        key, limit, (allowed, remaining, waited_us, reset_after_us, level), context = self
+        return Decision(
+            (key, limit, (allowed, remaining, 0, reset_after_us - waited_us, level), context)
+        )
 
     def __repr__(self) -> str:
         verdict = "allowed" if self else "denied"

@@ -5,20 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .algorithms import Concurrency
+from .charge import shown
 from .flow import Ask, Flow, Leave, Pause, Release, Step
 
 if TYPE_CHECKING:
+    import logging
+
     from .decision import Decision
     from .engines.base import AsyncEngine, Engine
 
 
-def run(flow: Flow, engine: Engine) -> Decision:
+WAITING = "waiting %.3f s for %r"
+
+
+def run(flow: Flow, engine: Engine, log: logging.Logger) -> Decision:
     """Run a flow in this thread."""
     try:
         step = next(flow)
         while True:
             try:
-                result = _do(step, engine)
+                result = _do(step, engine, log)
             except BaseException as error:  # noqa: BLE001 - the flow tidies up and raises it again
                 step = flow.throw(error)
             else:
@@ -28,13 +34,13 @@ def run(flow: Flow, engine: Engine) -> Decision:
         return decision
 
 
-async def run_async(flow: Flow, engine: AsyncEngine) -> Decision:
+async def run_async(flow: Flow, engine: AsyncEngine, log: logging.Logger) -> Decision:
     """Run a flow in this task."""
     try:
         step = next(flow)
         while True:
             try:
-                result = await _do_async(step, engine)
+                result = await _do_async(step, engine, log)
             except BaseException as error:  # noqa: BLE001 - the flow tidies up and raises it again
                 step = flow.throw(error)
             else:
@@ -44,11 +50,12 @@ async def run_async(flow: Flow, engine: AsyncEngine) -> Decision:
         return decision
 
 
-def _do(step: Step, engine: Engine) -> Decision | None:
+def _do(step: Step, engine: Engine, log: logging.Logger) -> Decision | None:
     match step:
         case Ask(request):
             return engine.decide([request])[0]
-        case Pause(duration_us):
+        case Pause(duration_us, key):
+            log.debug(WAITING, duration_us / 1_000_000, shown(key))
             engine.clock.sleep_us(duration_us)
         case Leave(decision):
             engine.leave_line(decision)
@@ -60,11 +67,12 @@ def _do(step: Step, engine: Engine) -> Decision | None:
     return None
 
 
-async def _do_async(step: Step, engine: AsyncEngine) -> Decision | None:
+async def _do_async(step: Step, engine: AsyncEngine, log: logging.Logger) -> Decision | None:
     match step:
         case Ask(request):
             return (await engine.decide([request]))[0]
-        case Pause(duration_us):
+        case Pause(duration_us, key):
+            log.debug(WAITING, duration_us / 1_000_000, shown(key))
             await engine.clock.asleep_us(duration_us)
         case Leave(decision):
             await engine.leave_line(decision)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .algorithms import TokenBucket
 from .algorithms.base import MAX_EXACT
-from .charge import Charge, Kind, Request
+from .charge import Kind, Request
 from .errors import RateLimitExceeded, UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +37,8 @@ class Pause(NamedTuple):
     """Wait so long."""
 
     duration_us: int
+    key: str
+    """What for; the log tells."""
 
 
 class Leave(NamedTuple):
@@ -89,7 +91,7 @@ def hold(request: Request, timeout: float | None, now_us: Now) -> Flow:
         if decision.never or left_us <= 0:
             raise RateLimitExceeded(decision)
         pause_us = min(poll_us, decision.retry_after_us, left_us)
-        yield Pause(max(1, random.randint(pause_us // 2, pause_us)))
+        yield Pause(max(1, random.randint(pause_us // 2, pause_us)), decision.key)
         poll_us = min(2 * poll_us, LAST_POLL_US)
 
 
@@ -97,13 +99,14 @@ def _stand_in_line(request: Request, timeout_us: int) -> Flow:
     decision: Decision = yield Ask(request._replace(wait_us=timeout_us))
     if not decision:
         raise RateLimitExceeded(decision)
-    if decision.retry_after_us:
-        try:
-            yield Pause(decision.retry_after_us)
-        except BaseException:
-            yield Leave(decision)
-            raise
-    return decision
+    if not decision.retry_after_us:
+        return decision
+    try:
+        yield Pause(decision.retry_after_us, decision.key)
+    except BaseException:
+        yield Leave(decision)
+        raise
+    return decision.after_waiting()
 
 
 def _ask_again(request: Request, timeout_us: int, now_us: Now) -> Flow:
@@ -116,9 +119,11 @@ def _ask_again(request: Request, timeout_us: int, now_us: Now) -> Flow:
         if decision:
             return decision
         retry_after_us = decision.retry_after_us
-        if decision.never or now_us() + retry_after_us > deadline_us:
+        left_us = deadline_us - now_us()
+        if decision.never or retry_after_us > left_us:
             raise RateLimitExceeded(decision)
-        yield Pause(retry_after_us + random.randint(0, min(retry_after_us // 10, MAX_JITTER_US)))
+        jitter_us = random.randint(0, min(retry_after_us // 10, MAX_JITTER_US))
+        yield Pause(min(retry_after_us + jitter_us, left_us), decision.key)
 
 
 def _has_line(request: Request) -> bool:
@@ -131,21 +136,8 @@ def _peek_of(request: Request) -> Request | None:
     """The same question without the denial, where one would count."""
     if not any(limit.counts_denials for charge in request.charges for limit in charge.limits):
         return None
-    charges = [copy_of(charge, kind=Kind.PEEK) for charge in request.charges]
+    charges = [charge.of_kind(Kind.PEEK) for charge in request.charges]
     return Request(tuple(charges))
-
-
-def copy_of(charge: Charge, *, kind: Kind) -> Charge:
-    """The same charge, of another kind."""
-    twin = Charge.__new__(Charge)
-    twin.key, twin.limits, twin.cost, twin.rule = (
-        charge.key,
-        charge.limits,
-        charge.cost,
-        charge.rule,
-    )
-    twin.kind = kind
-    return twin
 
 
 def _microseconds(timeout: float | None) -> int:

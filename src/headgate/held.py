@@ -13,6 +13,7 @@ from .errors import UsageError
 from .spec import Stats
 
 if TYPE_CHECKING:
+    import logging
     from typing import Self
 
     from .decision import Decision
@@ -70,14 +71,22 @@ class Reservation(ReservationSpec):
     """
 
     def __init__(
-        self, engine: Engine, spec: Spec, cost: int, timeout: float | None, ttl: float
+        self,
+        engine: Engine,
+        spec: Spec,
+        cost: int,
+        timeout: float | None,
+        ttl: float,
+        *,
+        logger: logging.Logger,
     ) -> None:
         super().__init__(spec, cost, timeout, ttl)
         self._engine = engine
+        self._log = logger
 
     def acquire(self) -> Self:
         """Charge the estimate, waiting for it if the mode is blocking."""
-        self.decision = run(self._steps(self._engine.clock.now_us), self._engine)
+        self.decision = run(self._steps(self._engine.clock.now_us), self._engine, self._log)
         return self
 
     def settle(self, actual: int) -> bool:
@@ -127,17 +136,21 @@ class Slots:
     9
     """
 
-    def __init__(self, engine: Engine, key: str, limit: int, renewer: Renewer) -> None:
+    def __init__(
+        self, engine: Engine, key: str, limit: int, renewer: Renewer, logger: logging.Logger
+    ) -> None:
         self._engine = engine
         self._spec = SlotsSpec(key, limit)
         self._renewer = renewer
+        self._log = logger
 
     def slot(self, *, ttl: float = SLOT_TTL, timeout: float | None = 0, cost: int = 1) -> Slot:
         """A slot to hold with `with`. Raises `RateLimitExceeded` when none is free within `timeout`.
 
         It is renewed while held; if the process dies, it is free again after `ttl` seconds.
         """
-        return Slot(self._engine, self._spec.request(cost, ttl), timeout, self._renewer)
+        request = self._spec.request(cost, ttl)
+        return Slot(self._engine, request, timeout, self._renewer, self._log)
 
     def check(self) -> Decision:
         """Say whether a slot is free."""
@@ -172,7 +185,7 @@ class SlotSpec:
 
     @property
     def renew_every(self) -> float:
-        """Seconds between two renewals: twice missed is still in time."""
+        """Seconds between two renewals: after one missed renewal the next is still in time."""
         return self.limit.ttl_us / 3_000_000
 
 
@@ -180,11 +193,17 @@ class Slot(SlotSpec):
     """A slot, held inside a `with` block and renewed until the block ends."""
 
     def __init__(
-        self, engine: Engine, request: Request, timeout: float | None, renewer: Renewer
+        self,
+        engine: Engine,
+        request: Request,
+        timeout: float | None,
+        renewer: Renewer,
+        logger: logging.Logger,
     ) -> None:
         super().__init__(request, timeout)
         self._engine = engine
         self._renewer = renewer
+        self._log = logger
 
     def renew(self) -> bool:
         """Hold on for another while; false when the slot is lost."""
@@ -192,7 +211,8 @@ class Slot(SlotSpec):
         return not self.lost
 
     def __enter__(self) -> Self:
-        run(flow.hold(self._request, self._timeout, self._engine.clock.now_us), self._engine)
+        steps = flow.hold(self._request, self._timeout, self._engine.clock.now_us)
+        run(steps, self._engine, self._log)
         self._renewer.add(self)
         return self
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .charge import Charge, Kind, Request
+from .charge import Charge, Kind, Request, request_of
+from .decorator import is_async, limited, limited_async
 from .driver import run, run_async
 from .engines.base import Awaited, Engine
-from .engines.url import open_engine
-from .errors import UsageError
 from .held import RESERVATION_TTL, Reservation, Slots
+from .opening import is_client, open_engine, url_from_env
 from .rate import RateLike, limits_of
 from .renewal import Renewer
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
     from .algorithms import Limit
@@ -44,24 +42,30 @@ class Limiter:
     >>> limiter.hit("user:42", "2/minute").allowed
     False
 
-    `engine` is a URL (`memory://` keeps everything in this process) or an engine. Keys of two
-    namespaces never meet. The limiter is safe to share between threads; make one and keep it.
+    `engine` is a URL (`memory://` keeps everything in this process, `redis://…` shares it), a client of redis-py whose
+    settings are taken over, or an engine. Keys of two namespaces never meet. The limiter is safe to share between threads; make one and keep it. `logger` is
+    told about waits, at the level DEBUG, and about slots that were lost; without one it is "headgate".
     """
 
     def __init__(
         self,
-        engine: str | Engine = "memory://",
+        engine: str | Engine | Any = "memory://",
         *,
         namespace: str = "",
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._owns_engine = isinstance(engine, str)
         opened = open_engine(engine, clock)
+        self._owns_engine = isinstance(engine, str) or is_client(engine)
         self._engine = opened.scoped(namespace) if namespace else opened
         self._log = logger or logging.getLogger("headgate")
-        self._bound: dict[Any, Hit] = {}
+        self._bound: dict[str | None, dict[RateLike, Hit]] = {}
         self._renewer = Renewer(self._log)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
+        """A limiter on the engine that `HEADGATE_ENGINE`, else `REDIS_URL`, names; else on a local Redis."""
+        return cls(url_from_env(environ), **settings)
 
     @property
     def engine(self) -> Engine:
@@ -73,7 +77,7 @@ class Limiter:
     ) -> Decision:
         """Take `cost` units for `key` if they fit. Never waits and never raises for a denial."""
         try:
-            bound = self._bound[rate if algorithm is None else (rate, algorithm)]
+            bound = self._bound[algorithm][rate]
         except (KeyError, TypeError):
             bound = self._bind(rate, algorithm)
         return bound(key, cost)
@@ -84,11 +88,9 @@ class Limiter:
         """Say what `hit` would answer, and take nothing."""
         return self.decide([Charge(key, rate, cost, algorithm, kind=Kind.PEEK)])
 
-    def decide(self, charges: Sequence[Charge]) -> Decision:
+    def decide(self, charges: Iterable[Charge]) -> Decision:
         """Take all charges together, or none of them."""
-        if not charges:
-            raise UsageError("there is nothing to decide: pass at least one Charge")
-        return self._engine.decide([Request(tuple(charges))])[0]
+        return self._engine.decide([request_of(charges)])[0]
 
     def limit(
         self,
@@ -107,10 +109,10 @@ class Limiter:
 
     def concurrency(self, key: str, limit: int) -> Slots:
         """At most `limit` holders of `key` at the same time."""
-        return Slots(self._engine, key, limit, self._renewer)
+        return Slots(self._engine, key, limit, self._renewer, self._log)
 
     def close(self) -> None:
-        """Let go of the engine, if the limiter made it."""
+        """Let go of the engine, if the limiter made it; slots that are held are not renewed any more."""
         self._renewer.stop()
         if self._owns_engine:
             self._engine.close()
@@ -125,9 +127,10 @@ class Limiter:
         """Look a rate up the slow way, and remember how to count it."""
         limits = limits_of(rate, algorithm)
         bound = self._engine.bind(limits[0]) if len(limits) == 1 else self._bind_all(limits)
-        if len(self._bound) >= MAX_BOUND:
-            self._bound.clear()
-        self._bound[rate if algorithm is None else (rate, algorithm)] = bound
+        known = self._bound.setdefault(algorithm, {})
+        if len(known) >= MAX_BOUND:
+            known.clear()
+        known[rate] = bound
         return bound
 
     def _bind_all(self, limits: tuple[Limit, ...]) -> Hit:
@@ -164,7 +167,8 @@ class KeyLimit:
         Raises `RateLimitExceeded` when they cannot be had in time, or ever.
         """
         engine = self._engine
-        return run(self._spec.flow(self._spec.request(cost), timeout, engine.clock.now_us), engine)
+        steps = self._spec.flow(self._spec.request(cost), timeout, engine.clock.now_us)
+        return run(steps, engine, self._log)
 
     def hit(self, cost: int = 1) -> Decision:
         """Take `cost` units if they fit. Never waits and never raises for a denial."""
@@ -188,7 +192,7 @@ class KeyLimit:
         self, cost: int, *, timeout: float | None = None, ttl: float = RESERVATION_TTL
     ) -> Reservation:
         """Charge an estimate now and settle the real cost later: `with limit.reserve(500) as r`."""
-        return Reservation(self._engine, self._spec, cost, timeout, ttl)
+        return Reservation(self._engine, self._spec, cost, timeout, ttl, logger=self._log)
 
     def __enter__(self) -> Decision:
         return self.acquire()
@@ -204,24 +208,12 @@ class KeyLimit:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Make every call of `function` acquire a unit first."""
-        if inspect.iscoroutinefunction(function):
-
-            @functools.wraps(function)
-            async def limited_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-                await self._acquire_from_loop()
-                return await function(*args, **kwargs)
-
-            return limited_async  # type: ignore[return-value]  # R is the coroutine here
-
-        @functools.wraps(function)
-        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
-            self.acquire()
-            return function(*args, **kwargs)
-
-        return limited
+        if is_async(function):
+            return limited_async(function, self._acquire_from_loop)
+        return limited(function, self.acquire)
 
     async def _acquire_from_loop(self) -> Decision:
         """Acquire inside an event loop: waiting there must not hold up anybody else."""
         engine = self._engine
         steps = self._spec.flow(self._spec.request(1), None, engine.clock.now_us)
-        return await run_async(steps, Awaited(engine))
+        return await run_async(steps, Awaited(engine, in_threads=engine.blocking), self._log)

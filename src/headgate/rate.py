@@ -19,7 +19,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .algorithms import ALGORITHMS, Calendar, CalendarWindow, Limit
+from .algorithms import ALGORITHMS, Calendar, CalendarWindow, Concurrency, Limit
 from .algorithms.base import MAX_EXACT, refuse, require_whole, require_window
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Rate:
     """`limit` units per window, and for buckets how many of them may come at once.
 
     >>> Rate.parse("100/minute burst 20")
-    Rate('100/minute burst 20')
+    Rate.parse('100/minute burst 20')
     >>> Rate(100, window=60, burst=20) == Rate.parse("100/minute burst 20")
     True
     >>> str(Rate(5, window=300))
@@ -96,7 +96,7 @@ class Rate:
         if calendar is not None:
             if window is not None or burst is not None:
                 refuse("a calendar rate has neither a window nor a burst of its own")
-            window_us = calendar.longest_us
+            window_us = calendar.nominal_us
         elif window is None:
             refuse("a rate needs a window in seconds, or a calendar")
         else:
@@ -150,7 +150,7 @@ class Rate:
 
     @property
     def window(self) -> float:
-        """The window in seconds; of a calendar period, the longest it can last."""
+        """The window in seconds; of a calendar period its nominal length, 31 days for a month."""
         return self.window_us / 1_000_000
 
     def __str__(self) -> str:
@@ -162,7 +162,7 @@ class Rate:
         return f"{self.limit}/{span_text(self.window_us)}{burst}"
 
     def __repr__(self) -> str:
-        return f"Rate({str(self)!r})"
+        return f"Rate.parse({str(self)!r})"
 
 
 RateLike: TypeAlias = str | Rate | Limit
@@ -175,6 +175,10 @@ def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]
     Without one, a rate with a burst is a token bucket, a calendar rate a fixed window, and any other
     a sliding window.
     """
+    if type(rate) is str and (algorithm is None or type(algorithm) is str):
+        return _limits_of(rate, algorithm)  # The usual case, in front of the questions.
+    if algorithm is not None and not isinstance(algorithm, str):
+        refuse(f"an algorithm is named by text such as 'token_bucket', not {algorithm!r}")
     if isinstance(rate, str | Rate):
         return _limits_of(rate, algorithm)
     if algorithm is not None:
@@ -195,10 +199,11 @@ def _limit_of(rate: Rate, algorithm: str | None) -> Limit:
         algorithm = "token_bucket" if rate.burst else "sliding_window"
         if rate.calendar is not None:
             algorithm = "fixed_window"
-    if algorithm not in ALGORITHMS:
-        refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(sorted(ALGORITHMS))}")
-    if algorithm == "concurrency":
+    if algorithm == Concurrency.name:
         refuse("concurrency counts slots, not a rate; use limiter.concurrency(key, limit)")
+    if algorithm not in ALGORITHMS:
+        names = sorted(set(ALGORITHMS) - {Concurrency.name})
+        refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(names)}")
     if rate.calendar is not None:
         if algorithm != "fixed_window":
             refuse(f"calendar rates are counted by fixed_window, not by {algorithm}")

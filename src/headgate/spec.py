@@ -22,7 +22,11 @@ Mode: TypeAlias = Literal["blocking", "immediate"]
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What a key has used: `count` units of `limit` in `window` seconds."""
+    """What a key has used: `count` units of `limit` in `window` seconds.
+
+    `remaining` is what could still be taken now. Of a bucket that is at most its burst, which may be more
+    than the limit; `count` and `remaining` then add up to the burst.
+    """
 
     count: int
     limit: int

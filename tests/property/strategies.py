@@ -7,12 +7,13 @@ would almost never hit them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cache
+from itertools import product
+from typing import Any, Final, NamedTuple, TypeVar
 
 from hypothesis import settings, strategies as st
 
 from headgate.algorithms import (
-    NEVER,
     Adaptive,
     Answer,
     Calendar,
@@ -29,8 +30,7 @@ from headgate.algorithms import (
 from headgate.algorithms.adaptive import CANDIDATES
 from headgate.algorithms.base import MAX_EXACT, MAX_MEMBERS, MAX_WINDOW_US, MIN_WINDOW_US
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+T = TypeVar("T")
 
 EPOCH_US: Final = 1_800_000_000_000_000
 """Around when the stories begin."""
@@ -68,9 +68,9 @@ class Told(NamedTuple):
     answer: Answer
 
 
-def times_as_many(factor: int) -> settings:
-    """So many times the examples of the profile, for claims that need more of them."""
-    return settings(max_examples=factor * settings().max_examples)
+def examples(factor: float) -> settings:
+    """More examples than the profile says, or fewer where each algorithm gets its own."""
+    return settings(max_examples=round(factor * settings().max_examples))
 
 
 # Limits.
@@ -86,11 +86,11 @@ def counts(most: int) -> st.SearchStrategy[int]:
     return small | small | st.sampled_from([most, most - 1, most // 3])
 
 
-def _bucket_numbers() -> st.SearchStrategy[tuple[int, int, int]]:
+def _bucket_numbers(most: int = MAX_EXACT) -> st.SearchStrategy[tuple[int, int, int]]:
     """Limit, window and burst; 0 stands for a burst as large as the limit."""
 
     def with_limit(window_us: int) -> st.SearchStrategy[tuple[int, int, int]]:
-        return counts(window_us).flatmap(lambda limit: with_burst(limit, window_us))
+        return counts(min(most, window_us)).flatmap(lambda limit: with_burst(limit, window_us))
 
     def with_burst(limit: int, window_us: int) -> st.SearchStrategy[tuple[int, int, int]]:
         most = limit and MAX_EXACT // -(-256 * window_us // limit)
@@ -112,14 +112,16 @@ backoffs: Final = st.builds(
     max_level=st.sampled_from([1, 2, 5, 20]),
     retry_us=st.sampled_from([1_000, 1_000_000, 3_600_000_000]),
 )
-adaptives: Final = st.tuples(_bucket_numbers(), st.sampled_from(CANDIDATES)).map(
-    lambda drawn: Adaptive(min(drawn[0][0], 2**43), *drawn[0][1:], chosen=drawn[1])
+adaptives: Final = st.tuples(_bucket_numbers(2**43), st.sampled_from(CANDIDATES)).map(
+    lambda drawn: Adaptive(*drawn[0], chosen=drawn[1])
 )
 concurrencies: Final = st.builds(
     Concurrency,
     counts(MAX_MEMBERS),
     st.sampled_from([1_000, 30_000_000, DAY_US]) | st.integers(1_000, 10_000),
 )
+
+few_slots: Final = st.builds(Concurrency, st.integers(1, 6))
 
 ZONES: Final = (
     "UTC",
@@ -146,14 +148,15 @@ calendar_windows: Final = st.builds(CalendarWindow, counts(MAX_EXACT), calendar=
 TURNING_POINTS_US: Final = tuple(
     seconds * 1_000_000
     for seconds in (
-        759_981_600,  # Vostok, 1994-02-01: back by seven hours.
-        1_162_092_660,  # St John's, 2006-10-29: back from 00:01.
+        760_035_600,  # Vostok, 1994-02-01: back by seven hours.
+        1_162_089_060,  # St John's, 2006-10-29: back from 00:01.
         1_267_714_800,  # Casey, 2010-03-05: back by three hours.
         1_325_239_200,  # Apia, 2011-12-30: from the 29th straight to the 31st.
         1_541_300_400,  # São Paulo, 2018-11-04: midnight is skipped.
-        1_679_781_600,  # Beirut, 2023-03-26, and all of the European Union three hours later.
-        1_793_494_800,  # Azores, 2026-11-01 and a week after the end of summer time in Europe.
-        1_806_454_800,  # Berlin, 2027-03-31: a few days after it began.
+        1_648_332_000,  # Beirut, 2022-03-27: the same.
+        1_792_890_000,  # Azores and Berlin, 2026-10-25: back by an hour.
+        1_791_041_400,  # Lord Howe, 2026-10-04: forward by half an hour.
+        1_806_195_600,  # Berlin, 2027-03-28: forward by an hour.
     )
 )
 
@@ -177,71 +180,111 @@ def span_us(limit: Limit) -> int:
 
 def most_at_once(limit: Limit) -> int:
     """The largest cost that can ever fit."""
+    if isinstance(limit, Adaptive):
+        return most_at_once(limit.candidates[CANDIDATES.index(limit.chosen)])
     return limit.burst if isinstance(limit, TokenBucket) else limit.limit
 
 
-# Stories.
+# Stories. They are drawn as small numbers without a unit, which Hypothesis does quickly, and which get
+# their meaning from the limit afterwards.
 
 
-def starts_us(limit: Limit) -> st.SearchStrategy[int]:
-    """On a boundary, beside one, or anywhere."""
-    span = span_us(limit)
-    if isinstance(limit, CalendarWindow):
-        begins = st.sampled_from(TURNING_POINTS_US)
+class Move(NamedTuple):
+    """How far the clock moves: so many spans, 1/4096 spans, and microseconds."""
+
+    spans: int
+    parts: int
+    us: int
+    back: bool
+
+
+class Amount(NamedTuple):
+    """A cost: so many 1/64 of what can fit at all, and so many units."""
+
+    parts: int
+    units: int
+
+
+class Draft(NamedTuple):
+    """An event without a limit."""
+
+    verb: str
+    move: Move
+    amount: Amount
+    which: int
+
+
+_PARTS: Final = (0, 0, 0, 0, 1, 3, 64, 100, 512, 777, 1365, 2048, 2500, 3071, 3333, 4000, 4095)
+_FORWARDS: Final = [
+    Move(spans, parts, us, back=False)
+    for spans, parts, us in product((0, 0, 0, 1, 1, 2, 3), _PARTS, (0, 1, -1))
+]
+_BACKWARDS: Final = [move._replace(back=True) for move in _FORWARDS]
+_AMOUNTS: Final = [Amount(*one) for one in product((0, 0, 0, 64, 64, 32, 1), (1, 0, 2, 3, -1))]
+HUGE: Final = Amount(65, 0)
+"""More than any limit; only what is charged by force can be so much."""
+
+
+def moved_us(move: Move, limit: Limit) -> int:
+    """The move in microseconds; forwards unless it says otherwise."""
+    if isinstance(limit, CalendarWindow):  # A day may have 23 or 25 hours, and all matter.
+        move_us = move.spans * DAY_US + move.us * HOUR_US + move.parts // 8 * 60_000_000
     else:
-        begins = st.just(EPOCH_US - EPOCH_US % span)
-    offsets = st.sampled_from([0, 1, span - 1]) | st.integers(0, span - 1)
-    return st.builds(int.__add__, begins, offsets)
+        span = span_us(limit)
+        move_us = move.spans * span + move.parts * span // 4096 + move.us
+    return -max(0, move_us) if move.back else max(0, move_us)
 
 
-def moves_us(limit: Limit, *, back: bool = True) -> st.SearchStrategy[int]:
-    """How far the clock moves between two events."""
-    span = span_us(limit)
-    if isinstance(limit, CalendarWindow):
-        exact = st.sampled_from([0, 1, 59_999_999, HOUR_US, 23 * HOUR_US, DAY_US, 25 * HOUR_US])
-    else:
-        exact = st.sampled_from([0, 0, 1, span - 1, span, span + 1])
-    anywhere = st.integers(0, span // 8) | st.integers(0, 3 * span)
-    forwards = exact | anywhere
-    if not back:
-        return forwards
-    return st.one_of(forwards, forwards, forwards, forwards.map(int.__neg__))
-
-
-def costs(limit: Limit) -> st.SearchStrategy[int]:
+def _cost(verb: str, amount: Amount, limit: Limit) -> int:
     """From nothing to one more than can ever fit."""
+    if amount == HUGE and verb == "force":
+        return MAX_EXACT
     most = most_at_once(limit)
-    edges = st.sampled_from(sorted({0, 1, most // 2, max(0, most - 1), most, most + 1}))
-    return st.integers(0, min(most + 1, 4)) | edges | st.integers(0, most + 1)
+    return max(0, min(amount.parts * most // 64 + amount.units, most + 1))
 
 
-def events(
-    limit: Limit, *verbs: str, back: bool = True, least: int = 0, most: int = 25
-) -> st.SearchStrategy[list[Event]]:
-    """What happens to a key, one event after the other."""
-    huge = st.sampled_from([MAX_EXACT, MAX_EXACT // 2])
+def _story(limit: Limit, start: Move, drafts: list[Draft]) -> Story:
+    return Story(limit, _start_us(limit, start), on(limit, drafts))
 
-    def event(verb: str) -> st.SearchStrategy[Event]:
-        cost = st.one_of(costs(limit), costs(limit), huge) if verb == "force" else costs(limit)
-        return st.builds(
-            Event, st.just(verb), moves_us(limit, back=back), cost, st.integers(0, most)
-        )
 
-    return st.lists(st.sampled_from(verbs).flatmap(event), min_size=least, max_size=most)
+def _start_us(limit: Limit, start: Move) -> int:
+    """On a boundary, beside one, or anywhere."""
+    if isinstance(limit, CalendarWindow):
+        begin_us = TURNING_POINTS_US[start.parts % len(TURNING_POINTS_US)]
+    else:
+        begin_us = EPOCH_US - EPOCH_US % span_us(limit)
+    return begin_us + moved_us(start, limit)
+
+
+def on(limit: Limit, drafts: list[Draft]) -> list[Event]:
+    """What the drafts mean under that limit."""
+    return [
+        Event(verb, moved_us(move, limit), _cost(verb, amount, limit), which)
+        for verb, move, amount, which in drafts
+    ]
+
+
+def one_of_many(these: list[T]) -> st.SearchStrategy[T]:
+    """As `sampled_from`, which would name every one of them when it describes itself."""
+    return st.integers(0, len(these) - 1).map(these.__getitem__)
+
+
+@cache
+def drafts(*verbs: str, back: bool = True, most: int = 30) -> st.SearchStrategy[list[Draft]]:
+    """What happens to a key; half of the lists are long, because much needs several steps."""
+    moves = 4 * _FORWARDS + _BACKWARDS if back else _FORWARDS
+    amounts = [*_AMOUNTS, HUGE, HUGE] if "force" in verbs else _AMOUNTS
+    draft = st.tuples(
+        st.sampled_from(verbs), one_of_many(moves), one_of_many(amounts), st.integers(0, 30)
+    ).map(Draft._make)
+    return st.lists(draft, max_size=most) | st.lists(draft, min_size=most // 2, max_size=most)
 
 
 def stories(
-    limits: st.SearchStrategy[Any], *verbs: str, back: bool = True, most: int = 25
+    limits: st.SearchStrategy[Any], *verbs: str, back: bool = True, most: int = 30
 ) -> st.SearchStrategy[Story]:
     """A limit, a moment, and what happens from then on."""
-    return limits.flatmap(
-        lambda limit: st.builds(
-            Story,
-            st.just(limit),
-            starts_us(limit),
-            events(limit, *verbs, back=back, most=most),
-        )
-    )
+    return st.builds(_story, limits, one_of_many(_FORWARDS), drafts(*verbs, back=back, most=most))
 
 
 def told(story: Story, state: State = None) -> list[Told]:
@@ -273,8 +316,3 @@ def ending(story: Story) -> tuple[State, int]:
 def copied(limit: Limit, state: State) -> State:
     """An independent copy of a state, so that two stories can go on from it."""
     return None if state is None else limit.decode(limit.encode(state))
-
-
-def stays_denied(answer: Answer) -> bool:
-    """Whether no waiting helps."""
-    return answer[2] == NEVER

@@ -131,7 +131,9 @@ class Counting(Twin):
         elif not allowed:
             fits_us = first_time(lambda at_us: self.fits(charges, at_us, cost), now_us, sure_us)
             retry_after_us = fits_us - now_us
-        free_us = first_time(lambda at_us: self.in_use(charges, at_us) == 0, now_us, sure_us)
+        free_us = first_time(
+            lambda at_us: not any(self.counts(one, at_us) for one in charges), now_us, sure_us
+        )
         remaining = max(0, floor(self.limit - self.in_use(charges, now_us)))
         return (allowed, remaining, retry_after_us, free_us - now_us, 0)
 
@@ -231,20 +233,18 @@ class SlidingWindowTwin(Counting):
         return previous * weight + current
 
     def charge(self, now_us: int, cost: int) -> None:
-        """A count stops at 2**51 over the number of steps, to stay exact."""
-        own = sum(one.cost for one in self.charges if self.windows_ago(one, now_us) == 0)
-        self.charges.append(Charge(now_us, min(cost, 2**51 // self.steps - own)))
+        self.charges = self.counted([*self.charges, Charge(now_us, cost)])
 
-    def pull(self, now_us: int) -> None:
-        """What is pulled into one window is counted there, and so stops at the same number."""
-        seen = self.seen(now_us)
-        self.charges = []
-        for one in seen:
-            self.charge(one.at_us, one.cost)
+    def seen(self, now_us: int) -> list[Charge]:
+        return self.counted(super().seen(now_us))
 
-    def write(self, now_us: int) -> None:
-        self.pull(now_us)
-        super().write(now_us)
+    def counted(self, charges: list[Charge]) -> list[Charge]:
+        """The count of a window stops at 2**51 over the number of steps, to stay exact."""
+        counted: list[Charge] = []
+        for one in charges:
+            own = sum(other.cost for other in counted if self.windows_ago(other, one.at_us) == 0)
+            counted.append(replace(one, cost=min(one.cost, 2**51 // self.steps - own)))
+        return counted
 
     def mark(self) -> int:
         """The window that was charged, by its start."""
@@ -451,6 +451,11 @@ class TokenBucketTwin(Twin):
         self.charge(now_us, full - self.debt(now_us))
         return (True, 0, start_after_us, ceil(full), 0)
 
+    def line_ends_us(self, now_us: int) -> int:
+        """When a debt of more than the bucket holds will have come down to that."""
+        late = self.late(now_us, 0)
+        return now_us + ceil(late) if late > 0 else 0
+
     def leave_line(self, mark: tuple[int, Fraction], now_us: int, cost: int) -> None:
         """Only if nothing was written since."""
         if self.mark() == mark:
@@ -629,13 +634,13 @@ class ExponentialBackoffTwin(Twin):
 class AdaptiveTwin(Twin):
     """Three twins, of which one is asked; what it admits is charged to the other two."""
 
-    def __init__(self, limit: int, window_us: int, burst: int) -> None:
+    def __init__(self, limit: int, window_us: int, burst: int, chosen: str) -> None:
         self.twins: dict[str, Twin] = {
             "sliding_window": SlidingWindowTwin(limit, window_us),
             "token_bucket": TokenBucketTwin(limit, window_us, burst),
             "exponential_backoff": ExponentialBackoffTwin(limit, window_us),
         }
-        self.chosen = "sliding_window"
+        self.chosen = chosen
 
     def take(self, now_us: int, cost: int) -> Answer:
         answer = self.twins[self.chosen].take(now_us, cost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,7 @@ from headgate.engines.base import Awaited
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -88,8 +89,11 @@ def test_hit_check_and_decide() -> None:
             assert await limiter.decide(charges)
             assert not await limiter.decide(charges)
             assert (await limiter.check("org", "5/minute")).remaining == 2
-            with pytest.raises(UsageError):
-                await limiter.decide([])
+            for wrong in ([], iter(()), ["k"], [None], Charge("k", "2/minute")):
+                with pytest.raises(UsageError, match="Charge"):
+                    await limiter.decide(wrong)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="an algorithm is named by text"):
+                await limiter.hit("k", "2/minute", algorithm=[])  # type: ignore[arg-type]
             with pytest.raises(UsageError):
                 await limiter.hit("k", "nonsense")
 
@@ -187,9 +191,86 @@ def test_with_and_decorator() -> None:
         with pytest.raises(RateLimitExceeded):
             await fetch("/b")
         with pytest.raises(UsageError, match="not a coroutine function"):
-            limit(len)  # type: ignore[arg-type]
+            limit(len)  # type: ignore[type-var]
 
     run(main())
+
+
+def test_an_async_generator_acquires_at_its_first_item() -> None:
+    async def main() -> None:
+        limit = AsyncLimiter().limit("k", "1/minute", mode="immediate")
+
+        @limit
+        async def pages(count: int) -> AsyncIterator[int]:
+            """Read them."""
+            for number in range(count):
+                yield number
+
+        assert inspect.isasyncgenfunction(pages)
+        assert (pages.__name__, pages.__doc__) == ("pages", "Read them.")
+        found = pages(3)
+        assert (await limit.stats()).count == 0
+        assert [number async for number in found] == [0, 1, 2]
+        assert (await limit.stats()).count == 1
+        with pytest.raises(RateLimitExceeded):
+            await anext(pages(3))
+
+    run(main())
+
+
+def test_a_limited_async_generator_can_be_talked_to_as_before() -> None:
+    """What is sent, thrown or closed from outside reaches the generator inside."""
+
+    async def main() -> list[object]:
+        heard: list[object] = []
+
+        @AsyncLimiter().limit("k", "10/minute")
+        async def echo() -> AsyncGenerator[str, str]:
+            try:
+                heard.append((yield "first"))
+                try:
+                    yield "second"
+                except ZeroDivisionError:
+                    yield "third"
+            finally:
+                heard.append("closed")
+
+        talk = echo()
+        assert await anext(talk) == "first"
+        assert await talk.asend("hello") == "second"
+        assert await talk.athrow(ZeroDivisionError) == "third"
+        await talk.aclose()
+        short = echo()
+        await anext(short)
+        await short.asend("again")
+        with pytest.raises(KeyError):
+            await short.athrow(KeyError)
+        return heard
+
+    assert run(main()) == ["hello", "closed", "again", "closed"]
+
+
+def test_waits_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """On the limiter's own logger, for units, reservations and slots alike."""
+
+    async def main() -> None:
+        limiter = AsyncLimiter(clock=ManualClock(), logger=logging.getLogger("app.limits"))
+        bucket = limiter.limit("bucket", "10/second burst 1")
+        await bucket.acquire()
+        await bucket.acquire()
+        async with bucket.reserve(1):
+            pass
+        slots = limiter.concurrency("slots", 1)
+        async with slots.slot():
+            with pytest.raises(RateLimitExceeded):
+                async with slots.slot(timeout=0.001):
+                    pytest.fail("the slot is held")
+
+    caplog.set_level(logging.DEBUG, "app.limits")
+    run(main())
+    waits = [record for record in caplog.records if record.name == "app.limits"]
+    assert waits[0].getMessage() == "waiting 0.100 s for 'bucket'"
+    assert [record.args[1] for record in waits[:3]] == ["bucket", "bucket", "slots"]  # type: ignore[index]
 
 
 def test_reserve_and_settle() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import math
 import pickle
 import threading
@@ -27,7 +28,7 @@ from headgate import (
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
 
 @pytest.fixture
@@ -92,7 +93,15 @@ class TestHit:
             None,
         )
         assert (decision.degraded, decision.never, decision.backoff_level) == (False, False, 0)
+        assert decision.burst == 2
         assert decision.rules == (decision,)
+
+    @pytest.mark.parametrize("algorithm", ["token_bucket", "adaptive"])
+    def test_a_bucket_says_how_much_it_holds(self, algorithm: str, limiter: Limiter) -> None:
+        """There may be more left than the limit says, but never more than the burst."""
+        decision = limiter.check("k", "10/minute burst 25", algorithm=algorithm)
+        assert (decision.limit, decision.burst) == (10, 25)
+        assert limiter.check("other", "10/minute burst 25").remaining == 25
 
     def test_a_denial_is_falsy_and_never_raised(self, limiter: Limiter) -> None:
         limiter.hit("user:42", "1/minute")
@@ -180,6 +189,26 @@ class TestAcquire:
             starts.append(clock.now_us())
         assert [start - starts[0] for start in starts] == [0, 100_000, 200_000, 300_000]
 
+    def test_a_wait_that_is_over_is_not_told_again(self, limiter: Limiter) -> None:
+        """The units are there when `acquire` returns, so there is nothing left to wait for."""
+        limit = limiter.limit("k", "10/second burst 1")
+        limit.acquire()
+        decision = limit.acquire()
+        assert (decision.allowed, decision.retry_after, decision.reset_after) == (True, 0.0, 0.1)
+
+    @pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_window", "sliding_log"])
+    def test_a_timeout_is_not_overshot_by_jitter(
+        self, algorithm: str, limiter: Limiter, clock: ManualClock
+    ) -> None:
+        """However the dice fall, the last look comes when time is up, and not before it can pass."""
+        limit = limiter.limit("k", "1/second", algorithm=algorithm)
+        for _ in range(50):
+            limit.acquire()
+            start_us = clock.now_us()
+            retry_after_us = limit.check().retry_after_us
+            limit.acquire(timeout=retry_after_us / 1_000_000)
+            assert clock.now_us() - start_us == retry_after_us
+
     def test_waiting_on_backoff_does_not_escalate(
         self, limiter: Limiter, clock: ManualClock
     ) -> None:
@@ -254,6 +283,45 @@ class TestContextManagerAndDecorator:
 
         assert inspect.iscoroutinefunction(fetch)
         assert asyncio.run(main()) == [1, 2]
+
+    def test_a_generator_function_acquires_when_it_is_called(self, limiter: Limiter) -> None:
+        """As any function does; going through what it yields costs nothing more."""
+        limit = limiter.limit("k", "1/second", mode="immediate")
+
+        @limit
+        def pages(count: int) -> Iterator[int]:
+            yield from range(count)
+
+        found = pages(3)
+        assert limit.stats().count == 1
+        assert list(found) == [0, 1, 2]
+        with pytest.raises(RateLimitExceeded):
+            pages(3)
+
+    def test_an_async_generator_acquires_at_its_first_item(
+        self, limiter: Limiter, clock: ManualClock
+    ) -> None:
+        """It waits in the event loop, and other tasks go on meanwhile."""
+        limit = limiter.limit("k", "1/second burst 1")
+        order: list[str] = []
+
+        @limit
+        async def pages(name: str) -> AsyncIterator[str]:
+            for number in range(2):
+                yield f"{name}{number}"
+
+        async def read(name: str) -> None:
+            order.append(f"{name} begins")
+            order.extend([page async for page in pages(name)])
+
+        async def main() -> None:
+            await asyncio.gather(read("a"), read("b"))
+
+        assert inspect.isasyncgenfunction(pages)
+        start_us = clock.now_us()
+        asyncio.run(main())
+        assert order == ["a begins", "a0", "a1", "b begins", "b0", "b1"]
+        assert clock.now_us() - start_us == 1_000_000
 
 
 class TestReserve:
@@ -375,6 +443,29 @@ class TestConcurrency:
         assert slot.lost
         assert "a slot of 'reports' expired while it was held" in caplog.text
 
+    def test_a_slot_taken_after_closing_is_renewed(self) -> None:
+        """`close` ends the thread; the next slot starts another. On the real clock."""
+        limiter = Limiter(MemoryEngine())
+        reports = limiter.concurrency("reports", 1)
+        for _ in range(2):
+            with reports.slot(ttl=0.06) as slot:
+                threading.Event().wait(0.2)
+                assert not reports.check()
+                assert not slot.lost
+            limiter.close()
+
+    def test_closing_ends_the_thread_even_if_a_slot_comes_at_the_same_time(self) -> None:
+        limiter = Limiter(MemoryEngine())
+        reports = limiter.concurrency("reports", 1)
+        for _ in range(100):
+            with reports.slot():
+                closing = threading.Thread(target=limiter.close)
+                closing.start()
+            with reports.slot():
+                closing.join(10)
+                assert not closing.is_alive()
+        limiter.close()
+
     def test_more_slots_than_there_are_never_fit(self, limiter: Limiter) -> None:
         with pytest.raises(RateLimitExceeded) as caught:
             limiter.concurrency("reports", 2).slot(cost=3, timeout=None).__enter__()
@@ -402,8 +493,21 @@ class TestDecide:
         ]
 
     def test_nothing_to_decide_is_an_error(self, limiter: Limiter) -> None:
-        with pytest.raises(UsageError, match="at least one Charge"):
-            limiter.decide([])
+        nothings: list[Iterable[Charge]] = [[], (), iter(()), (charge for charge in list[Charge]())]
+        for nothing in nothings:
+            with pytest.raises(UsageError, match="at least one Charge"):
+                limiter.decide(nothing)
+
+    @pytest.mark.parametrize(
+        "charges", [["user:42"], [None], [("user:42", "2/minute")], Charge("k", "2/minute"), 5]
+    )
+    def test_only_charges_can_be_decided(self, charges: list[Charge], limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match=r"Charge\("):
+            limiter.decide(charges)
+
+    def test_a_generator_of_charges_will_do(self, limiter: Limiter) -> None:
+        assert limiter.decide(Charge(key, "2/minute") for key in "ab")
+        assert limiter.check("b", "2/minute").remaining == 1
 
 
 class TestEngines:
@@ -432,6 +536,13 @@ class TestEngines:
             ("memory://?size=3", "no option is called 'size'"),
             ("memory://?max_keys=many", "not a number"),
             ("memory://?max_keys=1&max_keys=2", "given twice"),
+            ("memory://?max_keys=0", "max_keys must be between 1"),
+            ("memory://?max_keys=", "not a number"),
+            ("memory://?state_file=", "state_file"),
+            ("memory://?state_file=%00", "state_file"),
+            ("memory://?state_file=a.state&save_every=0", "save_every"),
+            ("memory://?state_file=a.state&save_every=nan", "save_every"),
+            ("memory://[", "no engine"),
         ],
     )
     def test_a_wrong_url_is_a_clear_error(self, url: str, reason: str) -> None:
@@ -549,6 +660,50 @@ class TestBadInput:
     ) -> None:
         with pytest.raises(UsageError, match=reason):
             limiter.limit("k", **arguments)  # type: ignore[arg-type]
+
+
+class TestLog:
+    """What happens out of sight is logged, under the name "headgate" or on a logger of your own."""
+
+    def test_waits_are_logged(self, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+        limiter = Limiter(clock=clock, logger=logging.getLogger("app.limits"))
+        caplog.set_level(logging.DEBUG, "app.limits")
+        bucket = limiter.limit("the\nkey", "10/second burst 1")
+        bucket.acquire()
+        bucket.acquire()
+        with bucket.reserve(1):
+            pass
+        window = limiter.limit("k" * 300, "1/second", algorithm="fixed_window")
+        window.acquire()
+        window.acquire(timeout=1)
+        assert [record.name for record in caplog.records] == ["app.limits"] * 3
+        assert [record.levelno for record in caplog.records] == [logging.DEBUG] * 3
+        bucket_line, reservation_line, window_line = caplog.messages
+        assert bucket_line == r"waiting 0.100 s for 'the\nkey'"
+        assert window_line.endswith(f" s for '{'k' * 256}'")
+        assert reservation_line.startswith("waiting 0.1")
+
+    def test_waits_for_slots_are_logged(
+        self, limiter: Limiter, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "headgate")
+        reports = limiter.concurrency("reports", 1)
+        with reports.slot(), pytest.raises(RateLimitExceeded), reports.slot(timeout=0.001):
+            pytest.fail("the slot is held")
+        assert caplog.messages
+        assert all(
+            message.startswith("waiting 0.00") and message.endswith(" s for 'reports'")
+            for message in caplog.messages
+        )
+
+    def test_nothing_is_logged_without_a_wait(
+        self, limiter: Limiter, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        limiter.hit("k", "1/second")
+        limiter.hit("k", "1/second")
+        limiter.limit("other", "1/second").acquire()
+        assert not caplog.messages
 
 
 def test_errors_and_decisions_survive_pickling(limiter: Limiter) -> None:

@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -84,3 +85,21 @@ def test_wheel_holds_the_whole_package_and_its_type_marker(tmp_path: Path) -> No
     files = {path for path in SRC.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     assert packed == {path.relative_to(SRC).as_posix() for path in files}
     assert "headgate/py.typed" in packed
+
+
+def test_sdist_holds_what_the_tests_need(tmp_path: Path) -> None:
+    """Whoever packages Headgate can run its tests from there: examples and pages are tests too."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    for name in ("README.md", "CONTRIBUTING.md", "LICENSE", "conftest.py", "pyproject.toml"):
+        assert name in packed
+    for folder in ("bench", "docs", "examples", "src", "tests"):
+        files = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
+        assert files <= packed

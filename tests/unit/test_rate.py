@@ -20,6 +20,7 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
+from headgate.algorithms import ALGORITHMS
 from headgate.rate import limits_of
 
 MINUTE = 60_000_000
@@ -118,7 +119,34 @@ def test_text_and_rate_are_two_ways_to_say_the_same(rate: Rate) -> None:
 )
 def test_a_rate_is_written_in_the_largest_unit(rate: Rate, text: str) -> None:
     assert str(rate) == text
-    assert repr(rate) == f"Rate({text!r})"
+
+
+@given(rates)
+def test_what_repr_shows_can_be_pasted(rate: Rate) -> None:
+    assert repr(rate) == f"Rate.parse({str(rate)!r})"
+    assert eval(repr(rate)) == rate  # noqa: S307 - our own text
+
+
+@pytest.mark.parametrize("period, days", [("day", 1), ("week", 7), ("month", 31)])
+def test_a_calendar_period_reports_its_nominal_length(period: str, days: int) -> None:
+    """Whatever a clock change or February makes of it."""
+    rate = Rate(5, calendar=Calendar(period, "Europe/Berlin"))
+    assert rate.window == days * 86_400
+    assert limits_of(rate)[0].window_us == days * 86_400_000_000
+
+
+def test_the_algorithms_that_an_error_lists_can_count_a_rate() -> None:
+    with pytest.raises(UsageError, match="no algorithm is called 'magic'") as caught:
+        limits_of("10/minute", "magic")
+    named = str(caught.value).partition("there are ")[2].split(", ")
+    assert named == sorted(set(ALGORITHMS) - {"concurrency"})
+    assert all(limits_of("10/minute", name) for name in named)
+
+
+@pytest.mark.parametrize("algorithm", [["token_bucket"], 5, b"token_bucket", {}])
+def test_an_algorithm_is_named_by_text(algorithm: str) -> None:
+    with pytest.raises(UsageError, match="an algorithm is named by text"):
+        limits_of("10/minute", algorithm)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ The state is a tuple of the three candidates' states, in the order of `CANDIDATE
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 from .base import Answer, Limit, State, refuse
 from .exponential_backoff import ExponentialBackoff
@@ -23,6 +23,14 @@ from .token_bucket import TokenBucket
 
 CANDIDATES: Final = (SlidingWindow.name, TokenBucket.name, ExponentialBackoff.name)
 Trio: TypeAlias = tuple[State, State, State]
+UNUSED: Final[Trio] = (None, None, None)
+
+
+class Candidate(Limit, Protocol):
+    """A limit that can be charged without being asked for an answer."""
+
+    def charge(self, state: State, now_us: int, cost: int) -> State:
+        """What `force` makes of the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,9 @@ class Adaptive:
     burst: int = 0
     chosen: str = SlidingWindow.name
     identity: str = field(init=False, repr=False, compare=False)
-    candidates: tuple[Limit, Limit, Limit] = field(init=False, repr=False, compare=False)
+    candidates: tuple[Candidate, Candidate, Candidate] = field(
+        init=False, repr=False, compare=False
+    )
     _index: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -56,18 +66,21 @@ class Adaptive:
 
     def take(self, state: Trio | None, now_us: int, cost: int) -> tuple[Trio | None, Answer]:
         """Let the chosen test decide; charge the others with what it admits."""
-        states = list(state or (None, None, None))
+        states = state or UNUSED
         index = self._index
-        after, answer = self.candidates[index].take(states[index], now_us, cost)
-        allowed = answer[0]
-        if after is states[index]:
+        before = states[index]
+        after, answer = self.candidates[index].take(before, now_us, cost)
+        if after is before:
             return state, answer
-        states[index] = after
-        if allowed:
-            for i, candidate in enumerate(self.candidates):
-                if i != index:
-                    states[i], _ = candidate.force(states[i], now_us, cost)
-        return (states[0], states[1], states[2]), answer
+        if not answer[0]:
+            return (*states[:index], after, *states[index + 1 :]), answer
+        first, second, third = states
+        window, bucket, backoff = self.candidates
+        return (
+            after if index == 0 else window.charge(first, now_us, cost),
+            after if index == 1 else bucket.charge(second, now_us, cost),
+            after if index == 2 else backoff.charge(third, now_us, cost),
+        ), answer
 
     def peek(self, state: Trio | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""

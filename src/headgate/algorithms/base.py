@@ -61,7 +61,7 @@ class Limit(Protocol):
 
     @property
     def window_us(self) -> int:
-        """The window's length; for calendar windows the longest it can be; 0 where there is none."""
+        """The window's length; for calendar windows the nominal one; 0 where there is none."""
 
     @property
     def identity(self) -> str:

@@ -16,11 +16,7 @@ from .base import refuse, require_whole
 
 WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 LAST_ANCHOR: Final = {"day": 1, "week": 7, "month": 31}
-LONGEST_US: Final = {  # Seven hours is the most that clocks were ever set back (Vostok, 1994).
-    "day": (24 + 7) * 3_600_000_000,
-    "week": (7 * 24 + 7) * 3_600_000_000,
-    "month": (31 * 24 + 7) * 3_600_000_000,
-}
+NOMINAL_US: Final = {"day": 86_400_000_000, "week": 604_800_000_000, "month": 2_678_400_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +42,9 @@ class Calendar:
         object.__setattr__(self, "_zone", _zone(self.tz))
 
     @property
-    def longest_us(self) -> int:
-        """The longest this period can last."""
-        return LONGEST_US[self.period]
+    def nominal_us(self) -> int:
+        """How long this period is called: 24 hours, 7 days or 31 days. Only `bounds_us` is exact."""
+        return NOMINAL_US[self.period]
 
     def bounds_us(self, now_us: int) -> tuple[int, int]:
         """The start and the end of the period that `now_us` lies in; the end is not part of it."""

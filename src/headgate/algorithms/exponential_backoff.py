@@ -55,13 +55,18 @@ class ExponentialBackoff:
         self, state: Pressure | None, now_us: int, cost: int
     ) -> tuple[Pressure | None, Answer]:
         """Take `cost` units if they fit; count the denial if they do not."""
-        start_us, count, denials, level, denied, cool_us = self._current(state, now_us)
-        if cost > self.limit or not cost:
+        limit, window_us = self.limit, self.window_us
+        if cost > limit or not cost:
             return state, self.peek(state, now_us, cost)
-        if not self._cooling(cool_us, now_us):
-            if count + cost <= self.limit_at(level):
+        start_us, count, denials, level, denied, cool_us = self._current(state, now_us)
+        left_us = start_us + window_us - now_us
+        if not cool_us or now_us - cool_us >= window_us:
+            remaining = (limit >> level or 1) - count - cost
+            if remaining >= 0:
                 state = (start_us, count + cost, 0, level, denied, cool_us)
-                return state, self._answer(state, now_us, allowed=True)
+                if level + denied > 1:  # Each level takes a quiet window to be forgiven.
+                    left_us += (level + denied - 1) * window_us
+                return state, (True, remaining, 0, left_us, level)
             denials += 1
             if denials >= self.denials_per_level:  # More, if it was set lower meanwhile.
                 denials = 0
@@ -70,6 +75,13 @@ class ExponentialBackoff:
                     cool_us = now_us
         state = (start_us, count, denials, level, 1, cool_us)
         return state, self._answer(state, now_us, allowed=False)
+
+    def charge(self, state: Pressure | None, now_us: int, cost: int) -> Pressure | None:
+        """`force` without the answer."""
+        if not cost:
+            return state
+        start_us, count, _, level, denied, cool_us = self._current(state, now_us)
+        return (start_us, min(count + cost, MAX_EXACT), 0, level, denied, cool_us)
 
     def peek(self, state: Pressure | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer; a peek is never counted as a denial."""
@@ -138,6 +150,12 @@ class ExponentialBackoff:
 
     def _current(self, state: Pressure | None, now_us: int) -> Pressure:
         """The state as it stands at `now_us`, with every window that has ended accounted for."""
+        if (
+            state is not None
+            and state[0] <= now_us < state[0] + self.window_us
+            and state[5] <= now_us
+        ):
+            return state  # The usual case, without the price of a division.
         start_us = now_us - now_us % self.window_us
         if state is None:
             return (start_us, 0, 0, 0, 0, 0)
@@ -154,9 +172,20 @@ class ExponentialBackoff:
         return cool_us > 0 and now_us - cool_us < self.window_us
 
     def _answer(self, state: Pressure, now_us: int, *, allowed: bool) -> Answer:
-        _, count, _, level, _, cool_us = state
-        cooling = self._cooling(cool_us, now_us)
-        remaining = 0 if cooling else max(0, self.limit_at(level) - count)
-        retry_after_us = 0 if allowed else self.retry_us << level
-        reset_after_us = max(0, self.idle_at_us(state) - now_us)
-        return (allowed, remaining, retry_after_us, reset_after_us, level)
+        start_us, count, denials, level, denied, cool_us = state
+        remaining = self.limit >> level or (1 if self.limit else 0)
+        remaining = remaining - count if remaining > count else 0
+        # As `idle_at_us` has it: the window, each level, and a run of denials have to pass.
+        windows = level + denied
+        if denials and windows <= denied:
+            windows = denied + 1
+        elif count and not windows:
+            windows = 1
+        reset_after_us = start_us + windows * self.window_us - now_us if windows else 0
+        if cool_us:
+            cooling_us = cool_us + self.window_us - now_us
+            if cooling_us > 0:
+                remaining = 0
+            if cooling_us > reset_after_us:
+                reset_after_us = cooling_us
+        return (allowed, remaining, 0 if allowed else self.retry_us << level, reset_after_us, level)

@@ -47,29 +47,26 @@ class FixedWindow:
 
     def take(self, state: Window | None, now_us: int, cost: int) -> tuple[Window | None, Answer]:
         """Take `cost` units if they fit."""
-        limit = self.limit
-        if (
-            state is not None
-            and state[0] <= now_us < state[0] + self.window_us
-            and not self.calendar
-        ):
-            start_us, count = state  # The usual case, without the price of a division.
+        start_us = end_us = count = 0
+        if state is not None and self.calendar is None:
+            start_us, count = state
             end_us = start_us + self.window_us
-        else:
+        if not start_us <= now_us < end_us:  # Seldom, and so the usual case needs no division.
             start_us, end_us = self.bounds_us(now_us)
             # A window ahead of now (the clock stepped back) counts as this one.
             count = state[1] if state is not None and state[0] >= start_us else 0
-        asked = count + cost
-        if asked <= limit:
+        left_us = end_us - now_us
+        remaining = self.limit - count - cost
+        if remaining >= 0:
             if cost:
-                state = (start_us, asked)
-            return state, (True, limit - asked, 0, end_us - now_us if asked else 0, 0)
+                return (start_us, count + cost), (True, remaining, 0, left_us, 0)
+            return state, (True, remaining, 0, left_us if count else 0, 0)
         if state is not None and state[0] > start_us:
             state = (start_us, count)
-        if cost > limit:
-            return state, self._denied(count, cost, end_us - now_us)
-        left_us = end_us - now_us
-        return state, (False, limit - count if limit > count else 0, left_us, left_us, 0)
+        if cost > self.limit:
+            return state, self._denied(count, cost, left_us)
+        remaining += cost
+        return state, (False, remaining if remaining > 0 else 0, left_us, left_us, 0)
 
     def peek(self, state: Window | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""
@@ -137,7 +134,7 @@ class CalendarWindow(FixedWindow):
     def __post_init__(self) -> None:
         require_whole("limit", self.limit, 0, MAX_EXACT)
         calendar = self.calendar
-        object.__setattr__(self, "window_us", calendar.longest_us)
+        object.__setattr__(self, "window_us", calendar.nominal_us)
         object.__setattr__(
             self, "identity", f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
         )

@@ -54,7 +54,16 @@ class SlidingLog:
                 start += 2
         limit = self.limit
         if total + cost > limit:
-            return state, self._denied((entries, start, end, total), now_us, cost)
+            if cost > limit or total - entries[start + 1] + cost > limit:
+                return state, self._denied((entries, start, end, total), now_us, cost)
+            ahead_us = self.window_us - now_us  # Usually the oldest entry alone makes room.
+            return state, (
+                False,
+                limit - total if limit > total else 0,
+                entries[start] + ahead_us,
+                entries[end - 2] + ahead_us,
+                0,
+            )
         if cost:
             total += cost
             if start > 64 and start > end >> 1:  # Most of the list is past: keep the rest only.
@@ -84,11 +93,10 @@ class SlidingLog:
     def force(self, state: Log | None, now_us: int, cost: int) -> tuple[Log | None, Answer]:
         """Charge without asking."""
         entries, start, end, total = self._current(state, now_us)
-        cost = min(cost, MAX_EXACT - total)
         if cost:
-            entries, start = [*entries[start:end], now_us, cost], 0
+            entries, start = [*entries[start:end], now_us, min(cost, MAX_EXACT - total)], 0
             end = len(entries)
-            total += cost
+            total += entries[-1]
             state = (entries, start, end, total)
         reset_after_us = self._reset_after_us(entries, start, end, now_us)
         return state, (True, max(0, self.limit - total), 0, reset_after_us, 0)

@@ -66,25 +66,30 @@ class SlidingWindow:
     ) -> tuple[Counters | None, Answer]:
         """Take `cost` units if they fit."""
         window_us = self.window_us
-        steps = self.steps
         if state is not None and state[0] <= now_us < state[0] + window_us:
             start_us, previous, current = state  # The usual case, without the price of a division.
         else:
             start_us, previous, current = self._counters(state, now_us)
-        end_us = start_us + window_us
-        # Room in steps of a unit, after the faded previous window and the current one.
-        room = (self.limit - current) * steps
-        if previous:
-            room += previous * ((now_us - end_us) // self.step_us)
-        if cost * steps <= room:
+        left_us = start_us + window_us - now_us
+        remaining = self.limit - current - cost
+        if previous:  # Its weight is rounded up, and so is what it takes in whole units.
+            remaining += previous * (-left_us // self.step_us) // self.steps
+        if remaining >= 0:
             if cost:
-                current += cost
-                state = (start_us, previous, current)
-            reset_us = end_us + window_us if current else end_us if previous else now_us
-            return state, (True, room // steps - cost, 0, reset_us - now_us, 0)
+                state = (start_us, previous, current + cost)
+                return state, (True, remaining, 0, left_us + window_us, 0)
+            reset_after_us = left_us + window_us if current else left_us if previous else 0
+            return state, (True, remaining, 0, reset_after_us, 0)
         if state is not None and state[0] > start_us:  # The clock stepped back.
             state = (start_us, previous, current)
-        return state, self._denied(previous, current, end_us, now_us, cost)
+        if previous or not current or cost > self.limit:
+            return state, self._denied(previous, current, start_us + window_us, now_us, cost)
+        # The current window has to become the previous one, and to fade to what leaves room.
+        remaining += cost
+        faded = (self.limit - cost) * self.steps // current
+        reset_after_us = left_us + window_us
+        retry_after_us = reset_after_us - faded * self.step_us
+        return state, (False, remaining if remaining > 0 else 0, retry_after_us, reset_after_us, 0)
 
     def peek(self, state: Counters | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""
@@ -106,6 +111,16 @@ class SlidingWindow:
         room = self._room(previous, current, start_us, now_us)
         reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
         return state, (True, max(0, room // self.steps), 0, reset_after_us, 0)
+
+    def charge(self, state: Counters | None, now_us: int, cost: int) -> Counters | None:
+        """`force` without the answer."""
+        if not cost:
+            return state
+        if state is not None and state[0] <= now_us < state[0] + self.window_us:
+            start_us, previous, current = state
+        else:
+            start_us, previous, current = self._counters(state, now_us)
+        return start_us, previous, min(current + cost, MAX_PRODUCT // self.steps)
 
     def mark(self, state: Counters) -> int:
         """The start of the window that was charged."""

@@ -26,6 +26,8 @@ from typing import ClassVar
 from .base import MAX_EXACT, NEVER, Answer, refuse, require_whole, require_window
 
 GRAIN = 256
+GRAIN_BITS = 8
+ROUND_UP = GRAIN - 1
 STAMP_SHIFT = 53
 BACKLOG_MASK = (1 << STAMP_SHIFT) - 1
 
@@ -69,27 +71,40 @@ class TokenBucket:
 
     def take(self, state: int | None, now_us: int, cost: int) -> tuple[int | None, Answer]:
         """Take `cost` units if they fit."""
-        stamp_us = now_us
-        backlog = 0
+        backlog = passed_us = 0
         if state is not None:
-            stamp_us = state >> STAMP_SHIFT
             backlog = state & BACKLOG_MASK
-            if now_us > stamp_us:
-                backlog -= (now_us - stamp_us) * GRAIN
+            passed_us = now_us - (state >> STAMP_SHIFT)
+            if passed_us > 0:
+                backlog -= passed_us * GRAIN
                 if backlog < 0:
                     backlog = 0
         emission = self.emission
-        free = self.capacity - backlog
-        asked = cost * emission
-        if asked <= free and cost <= self.burst:
-            backlog += asked
+        asked = backlog + cost * emission
+        left = self.capacity - asked
+        # Shifts, because dividing a number of this size costs as much as all the rest.
+        if left >= 0 and cost <= self.burst:
             if cost:
-                state = now_us << STAMP_SHIFT | backlog
-            remaining = (free - asked) // emission if emission else 0
-            return state, (True, remaining, 0, -(-backlog // GRAIN), 0)
-        if now_us < stamp_us:  # The clock stepped back: start draining from here.
+                state = now_us << STAMP_SHIFT | asked
+            remaining = left // emission if emission else 0
+            return state, (True, remaining, 0, (asked + ROUND_UP) >> GRAIN_BITS, 0)
+        if passed_us < 0:  # The clock stepped back: start draining from here.
             state = now_us << STAMP_SHIFT | backlog
-        return state, self._denied(backlog, cost)
+        free = self.capacity - backlog
+        return state, (
+            False,
+            free // emission if free >= emission > 0 else 0,
+            NEVER if cost > self.burst else (ROUND_UP - left) >> GRAIN_BITS,
+            (backlog + ROUND_UP) >> GRAIN_BITS,
+            0,
+        )
+
+    def charge(self, state: int | None, now_us: int, cost: int) -> int | None:
+        """`force` without the answer."""
+        if not cost:
+            return state
+        backlog = self._backlog(state, now_us) + cost * self.emission
+        return now_us << STAMP_SHIFT | (backlog if backlog < MAX_EXACT else MAX_EXACT)
 
     def line_up(
         self, state: int | None, now_us: int, cost: int, wait_us: int
@@ -99,12 +114,12 @@ class TokenBucket:
         When allowed, `retry_after_us` says how long to wait before using the units.
         """
         late = self._backlog(state, now_us) + cost * self.emission - self.capacity
-        start_us = -(-late // GRAIN)
+        late_us = -(-late // GRAIN)
         # Full until the whole microsecond of the start: the next in line keeps its distance to it.
-        asked = self.capacity + start_us * GRAIN
-        if late <= 0 or cost > self.burst or start_us > wait_us or asked > MAX_EXACT:
+        asked = self.capacity + late_us * GRAIN
+        if late <= 0 or cost > self.burst or late_us > wait_us or asked > MAX_EXACT:
             return self.take(state, now_us, cost)
-        return now_us << STAMP_SHIFT | asked, (True, 0, start_us, -(-asked // GRAIN), 0)
+        return now_us << STAMP_SHIFT | asked, (True, 0, late_us, -(-asked // GRAIN), 0)
 
     def leave_line(self, state: int | None, mark: int, now_us: int, cost: int) -> int | None:
         """Give back the slot that `line_up` booked at `mark`, if it is the last one in line.
@@ -115,6 +130,11 @@ class TokenBucket:
         if state != mark:
             return state
         return now_us << STAMP_SHIFT | max(0, self._backlog(state, now_us) - cost * self.emission)
+
+    def line_ends_us(self, state: int | None, now_us: int) -> int:
+        """When the last one in line may start; 0 when nobody waits."""
+        late = self._backlog(state, now_us) - self.capacity
+        return now_us - (-late // GRAIN) if late > 0 else 0
 
     def peek(self, state: int | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""
@@ -175,8 +195,11 @@ class TokenBucket:
     def _backlog(self, state: int | None, now_us: int) -> int:
         if state is None:
             return 0
-        passed_us = max(0, now_us - (state >> STAMP_SHIFT))
-        return max(0, (state & BACKLOG_MASK) - passed_us * GRAIN)
+        backlog = state & BACKLOG_MASK
+        passed_us = now_us - (state >> STAMP_SHIFT)
+        if passed_us > 0:
+            backlog -= passed_us * GRAIN
+        return backlog if backlog > 0 else 0
 
     def _remaining(self, backlog: int) -> int:
         return max(0, self.capacity - backlog) // self.emission if self.emission else 0

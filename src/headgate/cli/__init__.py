@@ -15,20 +15,23 @@ exit code.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import os
 import sys
 import traceback
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from .. import __version__
 from ..clock import SystemClock
-from ..errors import UsageError
+from ..errors import HeadgateError, UsageError
 from . import rate
-from ._terminal import escaped, is_ascii_only, to_ascii
+from ._terminal import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from _typeshed import SupportsWrite
 
     from ..clock import Clock
 
@@ -71,20 +74,16 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     # Looked for by hand, so that it also works where the arguments are what is wrong.
     debug = "--debug" in words[: words.index("--") if "--" in words else None]
     try:
-        try:
-            return _run(words, clock)
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+        code = _run(words, clock)
     except BrokenPipeError:
-        _forget_stdout()
-        return FAILED
+        code = FAILED  # Whoever read our output has left, and needs no message.
     except KeyboardInterrupt:
-        return INTERRUPTED
+        code = INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last line of defence before a traceback
         if debug:
             traceback.print_exc()
-        return _report(error)
+        code = _report(error)
+    return _flush(code)
 
 
 def _run(words: list[str], clock: Clock | None) -> int:
@@ -103,30 +102,34 @@ def _run(words: list[str], clock: Clock | None) -> int:
 
 def _report(error: Exception) -> int:
     """Say in one line what went wrong; the exit code says whose turn it is."""
-    if isinstance(error, UsageError):
-        message, code = str(error), MISUSED
+    code = MISUSED if isinstance(error, UsageError) else FAILED
+    if isinstance(error, HeadgateError):
+        message = str(error)
     elif isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename is not None else ""
-        message, code = f"{where}{error.strerror or error}", FAILED
-        if error.filename is None:
-            _forget_stdout()  # It may be the output itself that failed: a full disk, for one.
-    elif type(error).__module__.partition(".")[0] == __package__.partition(".")[0]:
-        message, code = str(error), FAILED
+        where = "" if error.filename is None else f"{error.filename}: "
+        message = f"{where}{error.strerror or error}"
     else:
         message = f"this is a bug: {type(error).__name__}: {error}; --debug shows where"
-        code = FAILED
-    print(f"headgate: {escaped(message)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # Nobody listens; the exit code still tells.
+        print(f"headgate: {escaped(message)}", file=sys.stderr)
     return code
 
 
-def _forget_stdout() -> None:
-    """Point stdout at nothing, or Python would fail once more when it flushes at exit."""
+def _flush(code: int) -> int:
+    """Get the output out, and return `code` unless that fails."""
+    if sys.stdout is None:
+        return code
     try:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
-    except (OSError, ValueError, AttributeError):
-        pass  # No file stands behind it, so nothing is flushed at exit either.
+        sys.stdout.flush()
+    except OSError as error:
+        if not code:
+            code = FAILED if isinstance(error, BrokenPipeError) else _report(error)
+        # Python flushes again when it exits. That must not fail once more.
+        with contextlib.suppress(OSError, ValueError):
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)
+    return code
 
 
 class _Parser(argparse.ArgumentParser):
@@ -136,22 +139,22 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see '{self.prog} --help'")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Name the nearest command instead of listing all of them."""
+        """Name the nearest command; the help lists them all."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             near = difflib.get_close_matches(value, action.choices, n=1)
-            remedy = f"; did you mean {near[0]!r}?" if near else ""
-            raise argparse.ArgumentError(None, f"no command is called {value!r}{remedy}")
+            nearest = f", but {near[0]!r} is one" if near else ""
+            raise argparse.ArgumentError(None, f"no command is called {value!r}{nearest}")
         super()._check_value(action, value)
 
-    def _print_message(self, message: str, file: IO[str] | None = None) -> None:
-        stream = file or sys.stdout
-        if message and stream is not None:
-            stream.write(to_ascii(message) if is_ascii_only(stream) else message)
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        """Help texts are plain ASCII; a stream that was closed before the start gets none."""
+        if file is not None:
+            file.write(message)
 
 
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
-    common = argparse.ArgumentParser(add_help=False)
+    common = _Parser(add_help=False)
     common.add_argument(
         "--debug", action="store_true", help="show a traceback when something fails"
     )
@@ -163,7 +166,12 @@ def _parser() -> argparse.ArgumentParser:
         parents=[common],
         allow_abbrev=False,  # A new option must not change what a script's short one means.
     )
-    parser.add_argument("--version", action="version", version=f"headgate {__version__}")
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=f"headgate {__version__}",
+        help="show the version and exit",
+    )
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", parser_class=_Parser, prog="headgate"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..algorithms import CalendarWindow, ExponentialBackoff, Limit, TokenBucket
 from ..algorithms.calendar import WEEKDAYS
 from ..rate import Rate, limits_of, span_text
-from ._simulation import OneLimit, Timeline, edges_of, plan_start, run
+from ._simulation import COLUMNS, QUIET, OneLimit, Timeline, edges_of, plan_start, run
 from ._words import about, count, duration, iso, moment
 
 if TYPE_CHECKING:
@@ -41,21 +41,20 @@ class Explanation:
         rate, limit = self.rate, self.limit
         found = [("limit", f"{count(rate.limit, 'unit')} per {window_name(rate)}")]
         if isinstance(limit, TokenBucket) and limit.limit:
-            given = "" if rate.burst else ", as none was given: the limit"
+            given = "" if rate.burst else " (the limit, as no burst was given)"
             found.append(("burst", f"{count(limit.burst, 'unit')} at once{given}"))
         elif rate.burst is not None:
             found.append(("burst", f"{count(rate.burst, 'unit')} at once"))
         if isinstance(limit, CalendarWindow):
             calendar = limit.calendar
             start_us, end_us = limit.bounds_us(self.now_us)
-            begins = {
-                "day": "at midnight",
-                "week": f"on {WEEKDAYS[calendar.anchor - 1].title()}",
-                "month": f"on day {calendar.anchor}",
-            }[calendar.period]
+            begins = "at midnight" if calendar.period == "day" else f"on day {calendar.anchor}"
+            if calendar.period == "week":
+                begins = f"on {WEEKDAYS[calendar.anchor - 1].title()}"
+            period = f"{moment(start_us, calendar.tz)} to {moment(end_us, calendar.tz)}"
             found += [
                 ("calendar", f"each {calendar.period} begins {begins} in {calendar.tz}"),
-                ("this one", f"{moment(start_us, calendar.tz)} to {moment(end_us, calendar.tz)}"),
+                (f"this {calendar.period}", period),
             ]
         if self.cost > 1:
             found.append(("cost", f"{count(self.cost, 'unit')} for each hit"))
@@ -102,7 +101,10 @@ def explain(rate: Rate, algorithm: str | None, cost: int, now_us: int) -> Explan
 
 def window_name(rate: Rate) -> str:
     """`minute`, `5 minutes`, `calendar month`."""
-    return f"calendar {rate.calendar.period}" if rate.calendar else span_text(rate.window_us)
+    if rate.calendar is not None:
+        return f"calendar {rate.calendar.period}"
+    name = span_text(rate.window_us)
+    return "millisecond" if name == "ms" else name
 
 
 def a_window(rate: Rate) -> str:
@@ -117,8 +119,11 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
     """A timeline for machines."""
     plan = timeline.plan
     return {
-        "edges_us": [edge_us - plan.edges_us[0] for edge_us in plan.edges_us],
+        "edges_us": list(plan.edges_us),
+        "columns_per_window": COLUMNS,
+        "quiet_columns": QUIET,
         "hits_per_column": plan.per_column,
+        "hits_per_batch": plan.batch,
         "cost": plan.cost,
         "admitted": list(timeline.admitted),
         "denied": list(timeline.denied),
@@ -135,7 +140,7 @@ def _reason(rate: Rate, algorithm: str | None) -> str:
 
 def _facts(rate: Rate, limit: Limit, cost: int, now_us: int) -> tuple[str, ...]:
     if not limit.limit:
-        return ("A limit of 0 admits nothing, ever. It closes a door without taking it out.",)
+        return ("A limit of 0 admits nothing, ever.",)
     at_once = limit.burst if isinstance(limit, TokenBucket) else limit.limit
     facts: list[str] = []
     if cost > at_once:
@@ -148,7 +153,7 @@ def _facts(rate: Rate, limit: Limit, cost: int, now_us: int) -> tuple[str, ...]:
             f"{count(at_once // cost, 'hit')} of {cost:,}"
             + (f", and {at_once % cost:,} left over." if at_once % cost else ".")
         )
-    facts += FACTS[limit.name](rate, limit)
+    facts += FACTS[limit.name](rate, limit, cost)
     if isinstance(limit, CalendarWindow):
         end_us = limit.bounds_us(now_us)[1]
         facts.append(
@@ -158,82 +163,104 @@ def _facts(rate: Rate, limit: Limit, cost: int, now_us: int) -> tuple[str, ...]:
     return tuple(facts)
 
 
-def _token_bucket(rate: Rate, limit: Limit) -> list[str]:
+def _token_bucket(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     assert isinstance(limit, TokenBucket)
     every_us = Fraction(limit.window_us, limit.limit)
     return [
-        f"One unit flows back every {_bare(about(every_us))}, for as long as somebody takes them.",
-        f"A key that was idle gives {count(limit.burst, 'unit')} at once; an empty one is full "
-        f"again after {about(every_us * limit.burst)}.",
-        f"No span of {a_window(rate)} admits more than {limit.burst + limit.limit:,}: "
-        "the burst and what flows back meanwhile.",
+        f"One unit flows back every {about(every_us)}, for as long as somebody takes them.",
+        (
+            f"A key that was idle gives {count(limit.burst, 'unit')} at once; an empty one is full "
+            f"again after {about(every_us * limit.burst)}."
+        ),
+        (
+            f"No span of {a_window(rate)} admits more than {limit.burst + limit.limit:,}: "
+            "the burst and what flows back meanwhile."
+        ),
     ]
 
 
-def _sliding_window(rate: Rate, limit: Limit) -> list[str]:
+def _sliding_window(rate: Rate, limit: Limit, cost: int) -> list[str]:
     window = window_name(rate)
-    facts = [
-        f"Counts the {_running(rate)} and fades out the one before it: two numbers per key, "
-        "and close to exact for traffic that is spread out.",
-        f"Worst case: just under twice the limit. A caller who saves all for the end of one window "
-        f"can get {2 * limit.limit - 1:,} into a span of {a_window(rate)}.",
-    ]
-    if limit.limit == 1:
-        facts.append(
-            f"Hammered without a pause it admits only every other {_each(window)}, since one unit "
-            "needs a whole window to fade. An even pace: --algorithm token_bucket."
-        )
-    elif limit.limit < FEW:
-        facts.append(
+    counts = (
+        f"Counts the {_each(window)} that is running and fades out the one before it: two numbers "
+        "per key, and close to exact for traffic that is spread out."
+    )
+    if limit.limit == cost == 1:
+        return [
+            counts,
+            (
+                f"Hammered without a pause it admits one every other {_each(window)}, since a unit "
+                "needs a whole window to fade. An even pace: --algorithm token_bucket."
+            ),
+        ]
+    worst = (
+        "Worst case: just under twice the limit. A caller who saves up for the end of one window "
+        f"gets up to {2 * limit.limit - 1:,} into a span of {a_window(rate)}."
+    )
+    if limit.limit >= FEW or cost > 1:
+        return [counts, worst]
+    return [
+        counts,
+        worst,
+        (
             f"Hammered without a pause it settles at {limit.limit - 1} per {window}, one less than "
-            "the limit, since only whole units are given. An even pace: --algorithm token_bucket."
-        )
-    return facts
+            "the limit, since it gives only whole units. An even pace: --algorithm token_bucket."
+        ),
+    ]
 
 
-def _sliding_log(rate: Rate, limit: Limit) -> list[str]:
+def _sliding_log(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     return [
         f"Exact: no span of {a_window(rate)}, wherever it begins, admits more than {limit.limit:,}.",
-        f"Pays for it in memory: up to {count(limit.limit, 'entry').replace('entrys', 'entries')} "
-        "per key, where the others keep a few numbers.",
-        "After a rush nothing passes until the rush is a whole window old.",
+        (
+            f"Pays for it in memory: every hit that passed is remembered for {a_window(rate)}, up to "
+            f"{limit.limit:,} of them per key, where the others keep a few numbers."
+        ),
+        "After a rush that took all, nothing passes until its first hits are a whole window old.",
     ]
 
 
-def _fixed_window(rate: Rate, limit: Limit) -> list[str]:
+def _fixed_window(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     start = (
         "" if rate.calendar else ", on the clock (counted from 1970 in UTC), not from the first hit"
     )
     return [
         f"Each {_each(window_name(rate))} starts from zero{start}.",
-        f"Up to twice the limit around a boundary: {limit.limit:,} just before it "
-        f"and {limit.limit:,} just after.",
+        (
+            f"Up to twice the limit around a boundary: {limit.limit:,} just before it "
+            f"and {limit.limit:,} just after."
+        ),
     ]
 
 
-def _exponential_backoff(rate: Rate, limit: Limit) -> list[str]:
+def _exponential_backoff(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     assert isinstance(limit, ExponentialBackoff)
     limits = ", ".join(f"{limit.limit_at(level):,}" for level in range(limit.max_level + 1))
     longest_us = limit.retry_us << limit.max_level
     return [
-        f"A fixed window that tightens: {limit.denials_per_level} denials in a row lower the limit "
-        f"by a level, {limits}; at the last one nothing passes for a whole window.",
-        f"A {'window'} of {_bare(a_window(rate))} without a denial forgives one level.",
-        f"Asks callers to wait {duration(limit.retry_us)}, doubled with each level up to "
-        f"{duration(longest_us)}; that is a pace, not a promise.",
+        (
+            f"A fixed window that tightens: {limit.denials_per_level} denials in a row lower the limit "
+            f"by a level, {limits}; at the last one nothing passes for a whole window."
+        ),
+        f"A whole {_each(window_name(rate))} without a denial forgives one level.",
+        (
+            f"Asks callers to wait {duration(limit.retry_us)}, doubled with each level up to "
+            f"{duration(longest_us)}; that is a pace, not a promise."
+        ),
     ]
 
 
-def _adaptive(rate: Rate, limit: Limit) -> list[str]:
+def _adaptive(_rate: Rate, _limit: Limit, _cost: int) -> list[str]:
     return [
-        "Three algorithms watch the same key, and live traffic chooses which of them decides: "
-        "sliding_window, token_bucket or exponential_backoff. A switch never gives a fresh start.",
+        (
+            "Three algorithms watch the same key, and live traffic chooses which of them decides: "
+            "sliding_window, token_bucket or exponential_backoff. A switch never gives a fresh start."
+        ),
         "Without anything to choose by it is a sliding_window, and that is what the picture shows.",
-        *_sliding_window(rate, limit)[1:],
     ]
 
 
-FACTS: Final[dict[str, Callable[[Rate, Limit], list[str]]]] = {
+FACTS: Final[dict[str, Callable[[Rate, Limit, int], list[str]]]] = {
     "token_bucket": _token_bucket,
     "sliding_window": _sliding_window,
     "sliding_log": _sliding_log,
@@ -243,15 +270,5 @@ FACTS: Final[dict[str, Callable[[Rate, Limit], list[str]]]] = {
 }
 
 
-def _running(rate: Rate) -> str:
-    name = window_name(rate)
-    return f"window of {name} that is running" if name[0].isdigit() else f"{name} that is running"
-
-
 def _each(window: str) -> str:
     return f"window of {window}" if window[0].isdigit() else window
-
-
-def _bare(text: str) -> str:
-    """`about 5 s` reads badly after `every`; a single unit reads badly after `window of`."""
-    return text

@@ -1,9 +1,11 @@
 """A timeline as a picture: bars for what passed, bars for what was denied, and a sum for each window.
 
-    admitted  2 ┤████████
-              │ │████████      ▄▄▄▄▄▄▄▄▄▄
-                └─────────┬─────────┬──
-    denied    2 ┤        ████████████
+    admitted    10 ┤          ██████████
+                   │          ████████████████████████████████████
+                   └────────────────────┬───────────────────┬─────
+    denied      10 ┤                    ▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄▄
+                    0                   1 min               2 min
+    admitted              100                 100
 
 A column at its full height means that all of its hits passed. A bar is only empty if nothing is
 there, and only full if nothing is missing, whatever rounding would say.
@@ -11,11 +13,12 @@ there, and only full if nothing is missing, whatever rounding would say.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from ._simulation import COLUMNS, WINDOWS
 from ._terminal import GREEN, RED
-from ._words import short
+from ._words import number, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 MAX_ROWS: Final = 4
-LABEL: Final = 15
+LABEL: Final = 17
 """How wide the part to the left of the axis is."""
 WIDTH: Final = WINDOWS * COLUMNS
 
@@ -36,10 +39,10 @@ def draw(
     """The lines of the picture; `labels` are for the edges of the windows."""
     full = timeline.plan.per_column
     rows = min(MAX_ROWS, full)
-    lines = _bars("admitted", timeline.admitted, full, rows, GREEN, screen)
-    lines.append(" " * LABEL + "└" + ("─" * (COLUMNS - 1) + "┬") * (WINDOWS - 1))
-    lines[-1] += "─" * (COLUMNS - 1) + "┘"
-    lines += _bars("denied", timeline.denied, full, max(1, rows // 2), RED, screen)
+    lines = _bars("admitted", timeline.admitted, screen, full=full, rows=rows, colour=GREEN)
+    tick = "┬" + "─" * (COLUMNS - 1)
+    lines.append(" " * LABEL + "└─" + tick[1:] + tick * (WINDOWS - 1) + "┘")
+    lines += _bars("denied", timeline.denied, screen, full=full, rows=max(1, rows // 2), colour=RED)
     if now_us is not None:
         lines.append(_mark(timeline.plan.edges_us, now_us))
     lines.append(_labels(labels))
@@ -49,7 +52,7 @@ def draw(
 
 
 def _bars(
-    name: str, values: Sequence[int], full: int, rows: int, colour: str, screen: Screen
+    name: str, values: Sequence[int], screen: Screen, *, full: int, rows: int, colour: str
 ) -> list[str]:
     eighths = [_height(value, full, rows * 8) for value in values]
     lines = []
@@ -63,12 +66,13 @@ def _bars(
 
 def _height(value: int, full: int, most: int) -> int:
     """How high a bar is: 0 only for nothing, `most` only for everything."""
-    height = -(-value * most // full)
-    return height if value == full else min(height, most - 1)
+    if value in {0, full}:
+        return most if value else 0
+    return min(max(1, (2 * value * most + full) // (2 * full)), most - 1)
 
 
 def _mark(edges_us: Sequence[int], now_us: int) -> str:
-    for window, (start_us, end_us) in enumerate(zip(edges_us, edges_us[1:], strict=False)):
+    for window, (start_us, end_us) in enumerate(pairwise(edges_us)):
         if start_us <= now_us < end_us:
             column = window * COLUMNS + (now_us - start_us) * COLUMNS // (end_us - start_us)
             return " " * (LABEL + 1 + column) + "▲ now"
@@ -77,12 +81,12 @@ def _mark(edges_us: Sequence[int], now_us: int) -> str:
 
 def _labels(labels: Sequence[str]) -> str:
     """Each label under its tick; the last one ends there."""
-    line = " " * LABEL
+    line = ""
     for i, label in enumerate(labels[:-1]):
-        line = line.ljust(LABEL + i * COLUMNS) + label
-    return line + labels[-1].rjust(LABEL + 1 + WIDTH - len(line))
+        line = line.ljust(LABEL + 1 + i * COLUMNS) + label
+    return line + labels[-1].rjust(LABEL + 2 + WIDTH - len(line))
 
 
 def _sums(name: str, values: Sequence[int]) -> str:
     sums = [sum(values[i : i + COLUMNS]) for i in range(0, WIDTH, COLUMNS)]
-    return f"  {name:<{LABEL - 1}}" + "".join(f"{one:^{COLUMNS},}" for one in sums)
+    return f"  {name:<{LABEL - 1}}" + "".join(f"{number(one):^{COLUMNS}}" for one in sums)

@@ -1,18 +1,21 @@
 """What limits admit when somebody hammers them: the real arithmetic, on a clock of its own.
 
-A timeline has three windows of twenty columns. In each column comes the same number of hits, evenly
-spaced, about twice as many as the limits admit in the long run. Large limits would need millions of
-hits, so hits come in batches that arrive at one moment, and of a batch as much is admitted as fits; that
-keeps every sum exact and every simulation short. A batch is never larger than what an idle key can
-give at once, or it would stand for a caller who behaves differently.
+A timeline has three windows of twenty columns. Half a window is quiet; then the same number of hits
+comes in each column, evenly spaced, about twice as many as the limits admit in the long run. With that
+start the first edge of a window falls into the first rush, which is where algorithms differ most.
+
+Large limits would need millions of hits, so hits come in batches that arrive at one moment, and as
+much of a batch is admitted as fits: a simulation takes a few thousand steps, whatever the limit. A batch
+is never larger than what an idle key can give at once, or too little would be admitted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ..algorithms import CalendarWindow, Limit, TokenBucket
+from ..algorithms import CalendarWindow, ExponentialBackoff, Limit, TokenBucket
 from ..charge import Charge
 from ..clock import ManualClock
 from ..limiter import Limiter
@@ -25,13 +28,15 @@ if TYPE_CHECKING:
 WINDOWS: Final = 3
 COLUMNS: Final = 20
 """Columns per window."""
+QUIET: Final = COLUMNS // 2
+"""Columns before the first hit."""
 BATCHES: Final = 50
 """How many batches a column should have at most; more hits make larger batches."""
-MAX_BATCHES: Final = 75
-"""How many it may have before a picture takes too long."""
+BATCHES_SHARED: Final = 20
+"""The same where a limiter decides, which costs more: to be shared between its limits."""
 MAX_DENIALS: Final = 60
 """So many denials at one moment take any backoff to its top level."""
-STEADY_DENIALS: Final = 11
+STEADY_DENIALS: Final = 12
 """After so many denials that changed no level, more of them change nothing either."""
 
 SECOND_US: Final = 1_000_000
@@ -67,7 +72,7 @@ class OneLimit:
     """A limit on its own: the pure algorithm and a state."""
 
     def __init__(self, limit: Limit) -> None:
-        self.limits = (limit,)
+        self.limits: tuple[Limit, ...] = (limit,)
         self._limit = limit
         self._state: State = None
 
@@ -141,9 +146,9 @@ def edges_of(limit: Limit, now_us: int) -> tuple[int, ...]:
 
 def plan(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) -> Plan | None:
     """A hammering over the given windows, or `None` if it would take too many steps."""
-    hits, at_once = _hammering(limits, cost, edges_us)
-    found = _plan(hits, at_once, cost, edges_us)
-    return found if found.batches <= MAX_BATCHES else None
+    most = _most_batches(limits)
+    found = _plan(*_hammering(limits, cost, edges_us), most, cost, edges_us)
+    return found if _is_short(found, most) else None
 
 
 def plan_start(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) -> Plan:
@@ -151,25 +156,31 @@ def plan_start(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) ->
 
     The rate 1,000,000/second burst 1 is an example: a picture of seconds would need every single hit.
     """
+    most = _most_batches(limits)
     hits, at_once = _hammering(limits, cost, edges_us)
-    found = _plan(hits, at_once, cost, edges_us)
-    if found.batches <= MAX_BATCHES:
+    found = _plan(hits, at_once, most, cost, edges_us)
+    if _is_short(found, most):
         return found
     start_us, end_us = edges_us[:2]
-    most_us = (end_us - start_us) * BATCHES // found.batches
+    most_us = (end_us - start_us) * most // found.batches
     piece_us = max(length_us for length_us in ROUND_LENGTHS_US if length_us <= max(10, most_us))
     pieces_us = tuple(start_us + i * piece_us for i in range(WINDOWS + 1))
-    return _plan(hits * piece_us // (end_us - start_us), at_once, cost, pieces_us, whole=False)
+    hits = hits * piece_us // (end_us - start_us)
+    return replace(_plan(hits, at_once, most, cost, pieces_us), whole=False)
 
 
 def run(gate: Gate, plan: Plan) -> Timeline:
     """Let the hits come."""
     admitted: list[int] = []
     denied: list[int] = []
+    steps = COLUMNS * plan.batches
     refusals = [0] * len(gate.limits)
-    for start_us, end_us in zip(plan.edges_us, plan.edges_us[1:], strict=False):
-        steps = COLUMNS * plan.batches
+    for start_us, end_us in pairwise(plan.edges_us):
         for column in range(COLUMNS):
+            if len(admitted) < QUIET:
+                admitted.append(0)
+                denied.append(0)
+                continue
             passed = 0
             for step in range(column * plan.batches, (column + 1) * plan.batches):
                 now_us = start_us + (end_us - start_us) * step // steps
@@ -193,7 +204,7 @@ def _hit(gate: Gate, now_us: int, cost: int, hits: int) -> tuple[int, tuple[int,
     if fits:
         gate.take(now_us, cost * fits)
     outcome = gate.take(now_us, cost)  # The first hit that does not fit: who refuses it?
-    if any(limit.counts_denials for limit in gate.limits):
+    if _tightens(gate.limits):
         level, steady = outcome.level, 1
         for _ in range(min(hits - fits - 1, MAX_DENIALS)):
             latest = gate.take(now_us, cost)
@@ -218,7 +229,9 @@ def _hammering(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) ->
 
 def _demand(limit: Limit) -> int:
     """Twice the limit, and enough to empty a bucket within half a window."""
-    return max(2 * limit.limit, limit.limit + 2 * _at_once(limit))
+    if isinstance(limit, TokenBucket):
+        return max(2 * limit.limit, limit.limit + 2 * limit.burst)
+    return 2 * limit.limit
 
 
 def _at_once(limit: Limit) -> int:
@@ -226,9 +239,25 @@ def _at_once(limit: Limit) -> int:
     return limit.burst if isinstance(limit, TokenBucket) else limit.limit
 
 
-def _plan(
-    hits: int, at_once: int, cost: int, edges_us: tuple[int, ...], *, whole: bool = True
-) -> Plan:
+def _plan(hits: int, at_once: int, most_batches: int, cost: int, edges_us: tuple[int, ...]) -> Plan:
     per_column = max(1, -(-hits // COLUMNS))
-    batch = min(at_once, -(-per_column // BATCHES))
-    return Plan(edges_us, -(-per_column // batch), batch, cost, whole)
+    batch = min(at_once, -(-per_column // most_batches))
+    return Plan(edges_us, -(-per_column // batch), batch, cost)
+
+
+def _most_batches(limits: Sequence[Limit]) -> int:
+    """How many steps a column may take, so that a picture takes a tenth of a second at most."""
+    tightens = _tightens(limits)
+    if len(limits) == 1:
+        return BATCHES // 4 if tightens else BATCHES
+    return max(1, BATCHES_SHARED // (len(limits) * (STEADY_DENIALS if tightens else 1)))
+
+
+def _is_short(plan: Plan, most_batches: int) -> bool:
+    """Whether a plan keeps to its steps; a batch that fits in part needs three, a single hit one."""
+    return plan.batches <= (4 if plan.batch == 1 else 1) * most_batches
+
+
+def _tightens(limits: Sequence[Limit]) -> bool:
+    """Whether being denied changes what comes next, so that every single denial matters."""
+    return any(isinstance(limit, ExponentialBackoff) for limit in limits)

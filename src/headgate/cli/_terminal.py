@@ -10,7 +10,7 @@ import os
 import sys
 from typing import IO, Final
 
-PLAIN: Final = dict(
+PLAIN: Final[dict[str, str | int | None]] = dict(
     zip(
         "▁▂▃▄▅▆▇█│┤└┬┘─▲•×µ",
         "..::++##||+++-^*xu",
@@ -26,12 +26,9 @@ BOLD: Final = "1"
 def is_ascii_only(stream: IO[str]) -> bool:
     """Whether `stream` needs plain characters.
 
-    Python writes UTF-8 in the C locale; who sets that locale by name asks for ASCII all the same.
+    Python writes UTF-8 even where `LC_ALL` says C, but whoever sets that asks for plain text.
     """
-    locale = next(
-        (value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := os.environ.get(name))), ""
-    )
-    if locale in {"C", "POSIX"}:
+    if os.environ.get("LC_ALL") in {"C", "POSIX"}:
         return True
     try:
         "".join(PLAIN).encode(getattr(stream, "encoding", None) or "ascii")

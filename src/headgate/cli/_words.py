@@ -25,16 +25,21 @@ MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", 
 """Not from `strftime`, which would follow the locale in the middle of an English sentence."""
 
 
-def count(number: int, noun: str) -> str:
+def count(amount: int, noun: str) -> str:
     """`1 unit`, `1,000 units`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
 
 
-def short(number: int) -> str:
+def number(amount: int) -> str:
+    """A number to its last digit, as long as somebody would read that: `1,000,000`, `9.01P`."""
+    return f"{amount:,}" if amount < 10**12 else short(amount)
+
+
+def short(amount: int) -> str:
     """A number in at most five characters, rounded: `9999`, `70k`, `1.23M`."""
-    if number < 10_000:
-        return str(number)
-    value = float(number)
+    if amount < 10_000:
+        return str(amount)
+    value = float(amount)
     for suffix in "kMGT":
         value /= 1_000
         if value < 999.5:

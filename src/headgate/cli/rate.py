@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ..algorithms import CalendarWindow
+from ..charge import require_cost
 from ..errors import UsageError
 from ..rate import MAX_TEXT, Rate
-from ._explain import Explanation, a_window, explain, timeline_json
+from ._explain import Explanation, explain, timeline_json, window_name
 from ._picture import draw
-from ._simulation import AllLimits, Timeline, edges_of, plan, plan_start, run as simulate
+from ._simulation import COLUMNS, AllLimits, Timeline, edges_of, plan, plan_start, run as simulate
 from ._terminal import BOLD, Screen, escaped
-from ._words import count, day, duration
+from ._words import day, duration, number
 
 if TYPE_CHECKING:
     import argparse
@@ -49,6 +51,8 @@ examples:
 """
 INDENT: Final = "  "
 TEXT_WIDTH: Final = 78
+QUANTITY: Final = re.compile(r"([0-9]) (?=(?:µs|ms|s|min|h|d|units?|hits?|times)\b)")
+"""Where a line must not end: between a number and its unit."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,39 +67,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--algorithm", metavar="NAME", help="count it with this one instead")
     parser.add_argument("--cost", metavar="N", default="1", help="units that each hit costs")
-    parser.add_argument(
-        "--json", action="store_true", help="print JSON; with '-' one line per rate"
-    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead, one line per TEXT")
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain what was asked for."""
     cost = _cost(args.cost)
     if args.text != ["-"]:
-        _explain_text(" ".join(args.text), args, cost, indent=2)
+        _explain_text(" ".join(args.text), args, cost)
         return 0
     wrong = False
     first = True
-    for number, line in _lines(sys.stdin):
+    for at, line in _lines(sys.stdin):
         try:
             if not (first or args.json):
                 Screen().write()
-            _explain_text(line, args, cost, indent=None)
+            _explain_text(line, args, cost)
             first = False
         except UsageError as error:
             wrong = True
             sys.stdout.flush()  # So that both streams are in order where they meet.
-            print(f"headgate: line {number}: {escaped(str(error))}", file=sys.stderr)
+            print(f"headgate: line {at}: {escaped(str(error))}", file=sys.stderr)
     return 2 if wrong else 0
 
 
-def _explain_text(text: str, args: argparse.Namespace, cost: int, *, indent: int | None) -> None:
+def _explain_text(text: str, args: argparse.Namespace, cost: int) -> None:
     clock: Clock = args.clock
     now_us = clock.now_us()
     explained = [explain(rate, args.algorithm, cost, now_us) for rate in Rate.parse_all(text)]
     views = _views(explained, cost, now_us) if len(explained) > 1 else []
     if args.json:
-        print(json.dumps(_as_json(explained, views, now_us), indent=indent))
+        print(json.dumps(_as_json(explained, views, now_us)))
         return
     screen = Screen()
     for i, one in enumerate(explained):
@@ -137,14 +139,16 @@ def _write_together(
     explained: list[Explanation], views: list[tuple[Explanation, Timeline]], screen: Screen
 ) -> None:
     names = "; ".join(str(one.rate) for one in explained)
-    screen.write(screen.paint(f"Together: {names}", BOLD))
+    for line in textwrap.wrap(f"Together: {names}", TEXT_WIDTH, subsequent_indent=INDENT):
+        screen.write(screen.paint(line, BOLD))
     screen.write()
     facts = ["A hit passes if every rate has room for it. If one has not, none of them is charged."]
-    longest = max(explained, key=lambda one: one.limit.window_us)
-    if longest is not views[-1][0]:
+    drawn_us = views[-1][0].limit.window_us
+    longer = [str(one.rate) for one in explained if one.limit.window_us > drawn_us]
+    if longer:
         facts.append(
-            f"Not drawn: {longest.rate}, which is far longer than the others. On its own it looks "
-            "as above."
+            f"Not drawn at length: {', '.join(longer)}. Hits that are small enough for the other "
+            "rates would be too many."
         )
     _write_facts(tuple(facts), screen)
     for one, timeline in views:
@@ -154,16 +158,17 @@ def _write_together(
             f"{each.rate} {_times(refused)}"
             for each, refused in zip(explained, timeline.refusals, strict=True)
         )
-        _write_wrapped("said no        ", said_no, screen)
+        _write_wrapped("said no         ", said_no, screen)
 
 
 def _write_picture(one: Explanation, timeline: Timeline, screen: Screen) -> None:
     plan = timeline.plan
     edges_us = plan.edges_us
     calendar = one.limit.calendar if isinstance(one.limit, CalendarWindow) else None
-    hits = count(plan.per_column * 20, "hit")
-    length = a_window(one.rate) if plan.whole else duration(edges_us[1] - edges_us[0])
-    screen.write(f"{INDENT}Hammered with {hits} in {length}, evenly spaced:")
+    hits = number(plan.per_column * COLUMNS)
+    length = window_name(one.rate) if plan.whole else duration(edges_us[1] - edges_us[0])
+    spacing = "evenly spaced" if plan.batch == 1 else f"in batches of {number(plan.batch)}"
+    screen.write(f"{INDENT}A pause, then {hits} hits per {length}, {spacing}:")
     screen.write()
     if calendar is not None:
         labels = [day(edge_us, calendar.tz) for edge_us in edges_us]
@@ -180,14 +185,14 @@ def _write_facts(facts: tuple[str, ...], screen: Screen) -> None:
 
 def _write_wrapped(lead: str, text: str, screen: Screen) -> None:
     wrapped = textwrap.wrap(
-        text,
+        QUANTITY.sub("\\1\N{NO-BREAK SPACE}", text),
         TEXT_WIDTH,
         initial_indent=INDENT + lead,
         subsequent_indent=INDENT + " " * len(lead),
         break_on_hyphens=False,
     )
     for line in wrapped:
-        screen.write(line)
+        screen.write(line.replace("\N{NO-BREAK SPACE}", " "))
 
 
 def _as_json(
@@ -209,15 +214,19 @@ def _as_json(
     return answer
 
 
-def _times(number: int) -> str:
-    return "never" if number == 0 else "once" if number == 1 else f"{number:,} times"
+def _times(refused: int) -> str:
+    if refused < 2:
+        return "once" if refused else "never"
+    return f"{number(refused)} times"
 
 
 def _cost(text: str) -> int:
-    """A whole number from 1 on; what the library allows at most is the library's to say."""
+    """A whole number from 1 on; how large it may be is for the library to say."""
     if not (text.isascii() and text.isdigit()) or len(text) > 16 or not int(text):
         raise UsageError(f"a cost is a whole number of at least 1, not {text[:60]!r}")
-    return int(text)
+    cost = int(text)
+    require_cost(cost)
+    return cost
 
 
 def _lines(stream: IO[str] | None) -> Iterator[tuple[int, str]]:
@@ -226,12 +235,10 @@ def _lines(stream: IO[str] | None) -> Iterator[tuple[int, str]]:
         raise UsageError("standard input is closed; pass the rate as an argument")
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="backslashreplace")  # Binary data is a bad rate, not a crash.
-    number = 0
+    at = 0
     while line := stream.readline(MAX_TEXT + 2):
-        number += 1
+        at += 1
         if len(line) > MAX_TEXT + 1:
-            raise UsageError(
-                f"line {number} has more than {MAX_TEXT} characters; nothing was read on"
-            )
+            raise UsageError(f"line {at} has more than {MAX_TEXT} characters; nothing was read on")
         if line.strip() and not line.lstrip().startswith("#"):
-            yield number, line.strip()
+            yield at, line.strip()

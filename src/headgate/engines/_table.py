@@ -13,13 +13,17 @@ that of a key which is at its limit. A key stays with its shared state until tha
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from ..algorithms import Limit, State
 
 SHARED_STATES = 65_536
+SECRET_BYTES = 16
 MIN_TURN_US = 1_000_000
+
+Place: TypeAlias = str | int
+"""Where a state is kept: under a key of its own, or under the number of a shared state."""
 
 
 class Table:
@@ -33,8 +37,8 @@ class Table:
         self.young: dict[str, State] = {}
         self.old: dict[str, State] = {}
         self.shared: dict[int, State] = {}
-        self.lines: dict[str, int] = {}
-        """When the last one in line may start, for keys where somebody waits."""
+        self.lines: dict[Place, int] = {}
+        """When the last one in line may start, for places where somebody waits."""
         self.turn_us = max(limit.window_us, MIN_TURN_US)
         self.turned_us = 0
 
@@ -49,7 +53,8 @@ class Table:
     def put(self, key: str, state: State) -> None:
         """Keep a state; it is young again."""
         self.young[key] = state
-        self.old.pop(key, None)
+        if self.old:
+            self.old.pop(key, None)
 
     def drop(self, key: str) -> None:
         """Forget a key."""
@@ -57,12 +62,26 @@ class Table:
         self.old.pop(key, None)
         self.lines.pop(key, None)
 
+    def set_line(self, place: Place, ends_us: int) -> None:
+        """Note when the last one in line may start; 0 when nobody waits any more."""
+        if ends_us:
+            self.lines[place] = ends_us
+        else:
+            self.lines.pop(place, None)
+
+    def drop_shared(self, index: int) -> None:
+        """Forget a shared state."""
+        self.shared.pop(index, None)
+        self.lines.pop(index, None)
+
     def sweep(self, now_us: int, steps: int, *, hurry: bool = False) -> int:
         """Look at up to `steps` old entries, drop the idle ones, and say how many those were.
 
         Once everything old is swept a new generation begins when it is time, or at once in a hurry.
         """
         old, young = self.old, self.young
+        if not old and not hurry and 0 <= now_us - self.turned_us < self.turn_us:
+            return 0
         idle_at_us = self.limit.idle_at_us
         dropped = 0
         for _ in range(min(steps, len(old))):

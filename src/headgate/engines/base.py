@@ -18,12 +18,13 @@ that says so; an engine that passes it is done.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ..algorithms import NEVER
-from ..decision import Decision
+from ..decision import Context, Decision
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +33,12 @@ if TYPE_CHECKING:
     from ..algorithms import Answer, Limit
     from ..charge import Request
     from ..clock import Clock
+
+Parts: TypeAlias = "tuple[str, Limit, Answer, Context]"
+"""What a decision is made of; a `Decision` is one too."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Hit: TypeAlias = Callable[[str, int], Decision]
 """`(key, cost) -> decision`, for one limit: the fast path."""
@@ -71,6 +78,9 @@ class Engine(Protocol):
 
     clock: Clock
     """What waiting callers sleep by; an engine whose store has a clock decides by that one."""
+
+    blocking: bool
+    """Whether a call may have to wait for somebody else, so that an event loop should not make it."""
 
     def scoped(self, namespace: str) -> Self:
         """The same engine under another namespace: keys of two namespaces never meet."""
@@ -146,81 +156,91 @@ class AsyncEngine(Protocol):
 
 
 class Awaited:
-    """An engine that never blocks, in the shape of an `AsyncEngine`."""
+    """An `Engine` in the shape of an `AsyncEngine`: one that never blocks, or one that may, in threads."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, in_threads: bool = False) -> None:
         self._engine = engine
+        self._in_threads = in_threads
         self.clock = engine.clock
 
     def scoped(self, namespace: str) -> Awaited:
         """See `Engine.scoped`."""
-        return Awaited(self._engine.scoped(namespace))
+        return Awaited(self._engine.scoped(namespace), in_threads=self._in_threads)
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """See `Engine.bind`."""
-        return self._engine.bind(limit, rule)
+        hit = self._engine.bind(limit, rule)
+        return (lambda key, cost: self._do(hit, key, cost)) if self._in_threads else hit
 
     async def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """See `Engine.decide`."""
-        return self._engine.decide(requests)
+        return await self._do(self._engine.decide, requests)
 
     async def settle(self, token: str, actual: int) -> bool:
         """See `Engine.settle`."""
-        return self._engine.settle(token, actual)
+        return await self._do(self._engine.settle, token, actual)
 
     async def leave_line(self, decision: Decision) -> None:
         """See `Engine.leave_line`."""
-        self._engine.leave_line(decision)
+        await self._do(self._engine.leave_line, decision)
 
     async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """See `Engine.renew`."""
-        return self._engine.renew(key, limit, token, rule)
+        return await self._do(self._engine.renew, key, limit, token, rule)
 
     async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
         """See `Engine.release`."""
-        self._engine.release(key, limit, token, rule)
+        await self._do(self._engine.release, key, limit, token, rule)
 
     async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
         """See `Engine.usage`."""
-        return self._engine.usage(key, limit, rule)
+        return await self._do(self._engine.usage, key, limit, rule)
 
     async def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
         """See `Engine.reset`."""
-        self._engine.reset(key, limit, rule)
+        await self._do(self._engine.reset, key, limit, rule)
 
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """See `Engine.list_keys`."""
-        return self._engine.list_keys(prefix, cursor, limit)
+        return await self._do(self._engine.list_keys, prefix, cursor, limit)
 
     async def aclose(self) -> None:
         """See `Engine.close`."""
-        self._engine.close()
+        await self._do(self._engine.close)
+
+    async def _do(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        if self._in_threads:
+            return await asyncio.to_thread(call, *args, **kwargs)
+        return call(*args, **kwargs)
 
 
-def combined(decisions: Sequence[Decision], **context: Any) -> Decision:
+def combined(decisions: Sequence[Parts], **context: Any) -> Decision:
     """One decision for a request of several charges.
 
     It speaks for the limit that matters most: of those that deny, the one that takes longest to let the
     request pass; else the one with the least left. Shadows are reported, but speak for nobody.
     """
     binding = decisions[0]
-    if len(decisions) > 1:
-        for one in decisions:
-            if one[3].source != "shadow" and _matters_more(one[2], binding):
-                binding = one
-        context["rules"] = tuple(decisions)
-        context.setdefault("degraded", any(one[3].degraded for one in decisions))
-    if not context:
-        return binding
+    degraded = binding[3][1]
+    for one in decisions[1:]:
+        if _matters_more(one, binding):
+            binding = one
+        degraded = degraded or one[3][1]
+    if len(decisions) == 1 and not context:
+        return Decision(binding)
     key, limit, answer, own = binding
-    return Decision((key, limit, answer, own._replace(**context)))
+    rules = tuple(decisions) if len(decisions) > 1 else ()
+    together = Context(own.source, degraded, own.rule, None, rules)
+    return Decision((key, limit, answer, together._replace(**context) if context else together))
 
 
-def _matters_more(answer: Answer, than: Decision) -> bool:
-    """Whether an answer should speak for the request rather than `than`."""
-    other = than[2]
-    if than[3].source == "shadow" or answer[0] != other[0]:
-        return than[3].source == "shadow" or not answer[0]
-    if answer[0]:
+def _matters_more(one: Parts, than: Parts) -> bool:
+    """Whether `one` should speak for the request rather than `than`."""
+    answer, other = one[2], than[2]
+    if one[3][0] == "shadow" or than[3][0] == "shadow":
+        return one[3][0] != "shadow"
+    if answer[0] and other[0]:
         return answer[1] < other[1]
+    if answer[0] or other[0]:
+        return other[0]
     return other[2] != NEVER and (answer[2] == NEVER or answer[2] > other[2])

@@ -1,7 +1,8 @@
 """The memory engine: states in dicts, one lock, no I/O.
 
 Exact for one process, and safe under threads. Memory is bounded by `max_keys` without ever forgetting a key
-that is at its limit (see `_table.py`). With a `state_file` a restart keeps its counts (see `state_file.py`).
+that is at its limit (see `_core.py` and `_table.py`). With a `state_file` a restart keeps its counts (see
+`state_file.py`). A forked child goes on with a copy of the counts, and counts for itself from then on.
 
 `bind` is the hot path, and is written for speed: one closure per limit with everything it needs at hand. All
 other operations go through `_decide`, which reads like the contract.
@@ -11,31 +12,30 @@ from __future__ import annotations
 
 import copy
 import secrets
-import threading
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..algorithms import Concurrency, Limit, TokenBucket, limit_of_identity
+from ..algorithms import Concurrency, Limit, TokenBucket
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import Charge, Kind, Request, require_cost, require_key
 from ..clock import Clock, SystemClock
 from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
-from ._reservations import Held, Reservations
-from ._table import Table, shared_index
+from ._core import Core
 from .base import Entry, Hit, Page, Usage, combined
-from .state_file import StateFile, TableName
+from .state_file import StateFile
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
     from ..algorithms import Answer, State
+    from ._reservations import Held
+    from ._table import Place, Table
 
 ONE = 1
-SWEEP_PER_KEY = 4
-SWEEP_WHEN_FULL = 16
-SHARED = Context(degraded=True)
+TAKE = Kind.TAKE
 
 
 class Counters(NamedTuple):
@@ -71,6 +71,8 @@ class MemoryEngine:
     >>> limiter = Limiter(MemoryEngine(max_keys=100_000))
     """
 
+    blocking = False
+
     def __init__(
         self,
         *,
@@ -81,9 +83,9 @@ class MemoryEngine:
     ) -> None:
         require_whole("max_keys", max_keys, 1, MAX_EXACT)
         self.clock: Clock = SystemClock() if clock is None else clock
-        self.max_keys = max_keys
         self._namespace = ""
-        self._core = _Core()
+        self._own_tables: dict[str, Table] = {}  # Of this namespace and no rule, by identity.
+        self._core = Core(max_keys)
         if state_file is not None:
             file = StateFile(state_file, save_every)
             self._core.open_file(file)
@@ -92,7 +94,7 @@ class MemoryEngine:
     def scoped(self, namespace: str) -> MemoryEngine:
         """The same states and bounds, under another namespace."""
         twin = copy.copy(self)
-        twin._namespace = namespace
+        twin._namespace, twin._own_tables = namespace, {}
         return twin
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
@@ -100,21 +102,22 @@ class MemoryEngine:
         core = self._core
         table = self._table(limit, rule)
         acquire, release = core.lock.acquire, core.lock.release
-        clock, ticks, take = self.clock, self.clock.ticks, limit.take
+        ticks, epoch_ns, take = self.clock.ticks, self.clock.epoch_ns, limit.take
         context = ENGINE if rule is None else Context(rule=rule)
-        new_key = self._take_new
+        take_new = core.take_new
 
         def hit(key: str, cost: int) -> Decision:
             if cost is not ONE:  # The usual cost needs no check; `True` is another object.
                 require_cost(cost)
-            now_us = (ticks() + clock.epoch_ns) // 1000
+            now_us = (ticks() + epoch_ns) // 1000
             acquire()
             try:
                 states = table.young
                 state = states.get(key)
                 if state is None:
-                    answer, degraded = new_key(table, key, limit, now_us, cost)
-                    return Decision((key, limit, answer, SHARED if degraded else context))
+                    answer, shared = take_new(table, key, limit, now_us, cost)
+                    own = context._replace(degraded=True) if shared else context
+                    return Decision((key, limit, answer, own))
                 after, answer = take(state, now_us, cost)
                 if after is not state:
                     states[key] = after
@@ -151,33 +154,38 @@ class MemoryEngine:
         if not isinstance(limit, TokenBucket) or context.mark is None:
             return
         mark, cost = context.mark
+        core = self._core
         table = self._table(limit, context.rule)
-        with self._core.lock:
-            state = table.get(key)
-            after = limit.leave_line(state, mark, self.clock.now_us(), cost)
+        with core.lock:
+            now_us = self.clock.now_us()
+            state = core.find(table, key, now_us)
+            after = limit.leave_line(state, mark, now_us, cost)
             if after is not state:
-                table.put(key, after)
-                table.lines.pop(key, None)
+                core.keep(table, key, state, after, now_us)
+                self._note_line(table, key, limit, after, now_us)
 
     def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """Hold on to slots for another while."""
         assert isinstance(limit, Concurrency)
+        core = self._core
         table = self._table(limit, rule)
-        with self._core.lock:
-            after, held = limit.renew(table.get(key), self.clock.now_us(), token)
-            if held:
-                table.put(key, after)
+        with core.lock:
+            now_us = self.clock.now_us()
+            state = core.find(table, key, now_us)
+            after, held = limit.renew(state, now_us, token)
+            core.keep(table, key, state, after, now_us)
             return held
 
     def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
         """Let go of slots."""
         assert isinstance(limit, Concurrency)
+        core = self._core
         table = self._table(limit, rule)
-        with self._core.lock:
-            state = table.get(key)
-            after = limit.release(state, self.clock.now_us(), token)
-            if after is not state:
-                table.put(key, after)
+        with core.lock:
+            now_us = self.clock.now_us()
+            state = core.find(table, key, now_us)
+            after = limit.release(state, now_us, token)
+            core.keep(table, key, state, after, now_us)
 
     def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
         """What the key has used, and what taking one unit would be answered."""
@@ -185,18 +193,15 @@ class MemoryEngine:
         table = self._table(limit, rule)
         with self._core.lock:
             now_us = self.clock.now_us()
-            state = self._find(table, key, now_us)
+            state = self._core.find(table, key, now_us)
             return Usage(limit.used(state, now_us), limit.peek(state, now_us, 1))
 
     def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
-        """Forget what the key has used."""
+        """Forget what the key has used, and what strangers have if it shares a state with them."""
         require_key(key)
         table = self._table(limit, rule)
-        core = self._core
-        with core.lock:
-            if table.get(key) is not None:
-                table.drop(key)
-                core.keys -= 1
+        with self._core.lock:
+            self._core.forget(table, key, self.clock.now_us())
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """Keys in use, in the order of their text; the cursor is the last one seen."""
@@ -204,27 +209,28 @@ class MemoryEngine:
         with core.lock:
             now_us = self.clock.now_us()
             found = [
-                (key, rule or "", table.limit.identity, table)
-                for (namespace, rule, _), table in core.tables.items()
+                ("\0".join((key, rule or "", identity)), key, rule, table)
+                for (namespace, rule, identity), table in list(core.tables.items())
                 if namespace == self._namespace
                 for generation in (table.young, table.old)
                 for key in generation
                 if key.startswith(prefix)
             ]
-        page = nsmallest(
-            limit, (f for f in found if "\0".join(f[:3]) > cursor), key=lambda f: f[:3]
-        )
+        page = nsmallest(limit, (one for one in found if one[0] > cursor), key=itemgetter(0))
         entries = []
         with core.lock:
-            for key, rule_id, _, table in page:
+            for _, key, rule, table in page:
                 state = table.get(key)
                 if state is None or table.limit.idle_at_us(state) <= now_us:
                     continue
                 numbers = (table.limit.used(state, now_us), table.limit.idle_at_us(state))
-                entries.append(
-                    Entry(key, rule_id or None, table.limit.name, table.limit.window_us, *numbers)
-                )
-        return Page(entries, "\0".join(page[-1][:3]) if len(page) == limit else "")
+                entries.append(Entry(key, rule, table.limit.name, table.limit.window_us, *numbers))
+        return Page(entries, page[-1][0] if len(page) == limit else "")
+
+    @property
+    def max_keys(self) -> int:
+        """How many keys can have a state of their own."""
+        return self._core.max_keys
 
     @property
     def counters(self) -> Counters:
@@ -237,29 +243,36 @@ class MemoryEngine:
         core = self._core
         if core.file is None:
             raise UsageError("this engine has no state file; pass state_file= when making it")
+        core.file.require_held()
         with core.lock:
-            data = core.encoded()
-        core.file.save(data)
+            content = core.content()
+        core.file.save(content)
 
     def close(self) -> None:
-        """Save, if there is a state file, and let go of it."""
+        """Save, if there is a state file, and let go of it. A forked child leaves it to its parent."""
         file = self._core.file
-        if file is not None and not file.closed:
+        if file is not None and file.held:
             file.stop_saving()
             self.save()
             file.close()
 
     def _table(self, limit: Limit, rule: str | None) -> Table:
-        tables = self._core.tables
-        name = (self._namespace, rule, limit.identity)
-        table = tables.get(name)
-        return tables.setdefault(name, Table(limit)) if table is None else table
+        table = self._own_tables.get(limit.identity) if rule is None else None
+        if table is None:
+            table = self._core.table((self._namespace, rule, limit.identity), limit)
+            if rule is None:
+                self._own_tables[limit.identity] = table
+        return table
 
     def _decide(self, request: Request) -> Decision:
-        for charge in request.charges:
-            require_key(charge.key)
         with self._core.lock:
             now_us = self.clock.now_us()
+            if not (request.wait_us or request.reserve_us or request.token):
+                granted = self._take_all(request.charges, now_us)
+                if granted is not None:
+                    return granted
+            for charge in request.charges:
+                require_key(charge.key)
             if request.reserve_us:
                 self._core.reservations.make_way(request.token, now_us)
             steps = self._evaluate(request, now_us)
@@ -267,58 +280,93 @@ class MemoryEngine:
                 return self._grant(request, steps, now_us)
             return self._deny(steps, now_us)
 
+    def _take_all(self, charges: tuple[Charge, ...], now_us: int) -> Decision | None:
+        """The usual case in one go: known keys, each charged once, and all of it fits.
+
+        Anything else is left to the steps below: nothing is written before all of it is known to fit, and
+        what a key that was named twice has written is taken back.
+        """
+        tables = self._own_tables
+        steps: list[tuple[dict[str, State], str, State, State]] = []
+        answers: list[tuple[str, Limit, Answer, Context]] = []
+        for charge in charges:
+            if charge.kind is not TAKE or charge.rule is not None:
+                return None
+            key = charge.key
+            for limit in charge.limits:
+                table = tables.get(limit.identity)
+                state = None if table is None else table.young.get(key)
+                if table is None or state is None:
+                    return None
+                after, answer = limit.take(state, now_us, charge.cost)
+                if not answer[0]:
+                    return None
+                steps.append((table.young, key, state, after))
+                answers.append((key, limit, answer, ENGINE))
+        for number, (states, key, state, after) in enumerate(steps):
+            if states[key] is not state:
+                for earlier, its_key, its_state, _ in reversed(steps[:number]):
+                    earlier[its_key] = its_state
+                return None
+            states[key] = after
+        return combined(answers)
+
     def _evaluate(self, request: Request, now_us: int) -> list[Step]:
         """Work out every charge in order, each on top of those before it; write nothing."""
+        core = self._core
         steps: list[Step] = []
-        pending: dict[tuple[int, str], State] = {}
+        pending: dict[tuple[int, Place], State] = {}
         for charge in request.charges:
-            key, cost, kind = charge.key, charge.cost, charge.kind
             for limit in charge.limits:
                 table = self._table(limit, charge.rule)
-                place = (id(table), key)
+                place = (id(table), core.place(table, charge.key, now_us))
                 first = place not in pending
-                before = self._find(table, key, now_us) if first else pending[place]
-                if kind is Kind.PEEK:
-                    after, answer = before, limit.peek(before, now_us, cost)
-                elif kind is Kind.FORCE:
-                    after, answer = limit.force(before, now_us, cost)
-                elif request.token is not None and isinstance(limit, Concurrency):
-                    after, answer = limit.hold(before, now_us, cost, request.token)
-                elif request.wait_us and isinstance(limit, TokenBucket):
-                    after, answer = limit.line_up(before, now_us, cost, request.wait_us)
-                else:
-                    after, answer = limit.take(before, now_us, cost)
+                before = core.find(table, charge.key, now_us) if first else pending[place]
+                after, answer = _stepped(request, charge, limit, before, now_us)
                 pending[place] = after if answer[0] else before
                 steps.append(Step(charge, limit, table, before, after, answer, first))
         return steps
 
     def _grant(self, request: Request, steps: list[Step], now_us: int) -> Decision:
         """Write every charge."""
-        decisions = []
-        for step in steps:
-            shared = False
-            if step.after is not step.before:
-                shared = self._put(step.table, step.charge.key, step.after, now_us)
-            decisions.append(_decision(step, step.answer, degraded=shared))
+        decisions = [self._written(step, step.after, step.answer, now_us) for step in steps]
         if request.reserve_us:
             return combined(decisions, token=self._reserve(request, steps, now_us))
-        if request.wait_us and len(steps) == 1 and decisions[0].retry_after_us:
-            step = steps[0]
-            step.table.lines[step.charge.key] = now_us + decisions[0].retry_after_us
-            return combined(decisions, mark=(step.after, step.charge.cost))
+        charge, limit, table, _, after, answer, _ = steps[0]
+        if request.wait_us and len(steps) == 1 and answer[2] and isinstance(limit, TokenBucket):
+            self._note_line(table, charge.key, limit, after, now_us)
+            return combined(decisions, mark=(after, charge.cost))
         return combined(decisions, token=request.token) if request.token else combined(decisions)
 
     def _deny(self, steps: list[Step], now_us: int) -> Decision:
         """Write nothing, except what a denial itself changes."""
         decisions = []
         for step in steps:
-            answer = step.answer
+            after, answer = step.before, step.answer
             if answer[0]:
                 answer = step.limit.peek(step.before, now_us, step.charge.cost)
-            elif step.after is not step.before and step.first:
-                self._put(step.table, step.charge.key, step.after, now_us)
-            decisions.append(_decision(step, answer, degraded=False))
+            elif step.first:
+                after = step.after
+            decisions.append(self._written(step, after, answer, now_us))
         return combined(decisions)
+
+    def _written(self, step: Step, after: State, answer: Answer, now_us: int) -> Decision:
+        """Write what has become of a step's state, and say how the step was answered."""
+        core, charge = self._core, step.charge
+        shared = core.keep(step.table, charge.key, step.before, after, now_us)
+        core.shared_decisions += shared
+        context = ENGINE
+        if shared or charge.rule is not None or charge.kind is Kind.SHADOW:
+            source: Source = "shadow" if charge.kind is Kind.SHADOW else "engine"
+            context = Context(source, shared, charge.rule)
+        return Decision((charge.key, step.limit, answer, context))
+
+    def _note_line(
+        self, table: Table, key: str, limit: TokenBucket, state: State, now_us: int
+    ) -> None:
+        """Remember until when those in line wait: no refund may let a newcomer start beside them."""
+        place = self._core.place(table, key, now_us)
+        table.set_line(place, limit.line_ends_us(state, now_us))
 
     def _reserve(self, request: Request, steps: list[Step], now_us: int) -> str:
         """Remember where the units were taken, so that they can be settled."""
@@ -337,108 +385,31 @@ class MemoryEngine:
 
     def _settle_one(self, held: Held, actual: int, now_us: int) -> int:
         """Refund or charge one limit of a reservation; return what was given back."""
-        state = self._find(held.table, held.key, now_us)
+        core = self._core
+        state = core.find(held.table, held.key, now_us)
         given = 0
         if actual > held.cost:
             after, _ = held.limit.force(state, now_us, actual - held.cost)
-        elif held.table.lines.get(held.key, 0) > now_us:
+        elif held.table.lines.get(core.place(held.table, held.key, now_us), 0) > now_us:
             after = state  # Those in line have been told when to start.
         else:
-            since = self._core.reservations.refunded_since(held)
+            since = core.reservations.refunded_since(held)
             after, given = held.limit.refund(state, held.mark, now_us, held.cost - actual, since)
-        if after is not state:
-            self._put(held.table, held.key, after, now_us)
+        core.keep(held.table, held.key, state, after, now_us)
         return given
 
-    def _find(self, table: Table, key: str, now_us: int) -> State:
-        """The state that counts for a key: its own, or the one it shares with strangers."""
-        state = table.get(key)
-        if state is None and table.shared:
-            index = shared_index(key, self._core.secret)
-            state = table.shared.get(index)
-            if state is not None and table.limit.idle_at_us(state) <= now_us:
-                del table.shared[index]
-                return None
-        return state
 
-    def _take_new(
-        self, table: Table, key: str, limit: Limit, now_us: int, cost: int
-    ) -> tuple[Answer, bool]:
-        """Take for a key that is not among the young; true when strangers share its state."""
-        require_key(key)
-        state = self._find(table, key, now_us)
-        after, answer = limit.take(state, now_us, cost)
-        return answer, after is not state and self._put(table, key, after, now_us)
-
-    def _put(self, table: Table, key: str, state: State, now_us: int) -> bool:
-        """Keep what `_find` found and a step has changed; true when strangers share it."""
-        if table.get(key) is not None:
-            table.put(key, state)
-            return False
-        core = self._core
-        self._sweep(table, now_us)
-        full = core.keys >= self.max_keys
-        if full or table.shared:
-            index = shared_index(key, core.secret)
-            if full or index in table.shared:
-                table.shared[index] = state
-                core.shared_decisions += 1
-                return True
-        table.put(key, state)
-        core.keys += 1
-        return False
-
-    def _sweep(self, table: Table, now_us: int) -> None:
-        """Do a new key's share of the sweeping; more of it, and everywhere, when memory is full."""
-        core = self._core
-        dropped = table.sweep(now_us, SWEEP_PER_KEY)
-        if core.keys - dropped >= self.max_keys:
-            for other in core.tables.values():
-                dropped += other.sweep(now_us, SWEEP_WHEN_FULL, hurry=True)
-        core.keys -= dropped
-        core.dropped += dropped
-
-
-class _Core:
-    """What an engine shares with its scoped twins."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.tables: dict[TableName, Table] = {}
-        self.reservations = Reservations()
-        self.secret = secrets.token_bytes(16)
-        self.keys = 0
-        self.dropped = 0
-        self.shared_decisions = 0
-        self.file: StateFile | None = None
-
-    def open_file(self, file: StateFile) -> None:
-        """Take over what an earlier process saved."""
-        for name, states in file.load().items():
-            try:
-                table = self.tables[name] = Table(limit_of_identity(name[2]))
-                table.young = {key: table.limit.decode(data) for key, data in states.items()}
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise file.refused(f"its body does not make sense ({error})") from error
-            self.keys += len(table)
-        self.file = file
-
-    def encoded(self) -> dict[TableName, dict[str, Any]]:
-        """Every state as plain data."""
-        return {
-            name: {
-                key: table.limit.encode(state)
-                for generation in (table.old, table.young)
-                for key, state in generation.items()
-            }
-            for name, table in self.tables.items()
-        }
-
-
-def _decision(step: Step, answer: Answer, *, degraded: bool) -> Decision:
-    charge = step.charge
-    context = ENGINE
-    if degraded or charge.rule is not None or charge.kind is Kind.SHADOW:
-        source: Source = "shadow" if charge.kind is Kind.SHADOW else "engine"
-        context = Context(source, degraded, charge.rule)
-    return Decision((charge.key, step.limit, answer, context))
+def _stepped(
+    request: Request, charge: Charge, limit: Limit, state: State, now_us: int
+) -> tuple[State, Answer]:
+    """What one charge makes of one state, and the answer to it."""
+    cost = charge.cost
+    if charge.kind is Kind.PEEK:
+        return state, limit.peek(state, now_us, cost)
+    if charge.kind is Kind.FORCE:
+        return limit.force(state, now_us, cost)
+    if request.token is not None and isinstance(limit, Concurrency):
+        return limit.hold(state, now_us, cost, request.token)
+    if request.wait_us and isinstance(limit, TokenBucket):
+        return limit.line_up(state, now_us, cost, request.wait_us)
+    return limit.take(state, now_us, cost)

@@ -1,25 +1,35 @@
 r"""A state file: the counts of a memory engine, kept across restarts.
 
     headgate-state 1 <sha256 of the body> <bytes of the body>\n
-    {"saved_us": …, "tables": [[namespace, rule, identity, {key: state, …}], …]}
+    {"secret": hex, "tables": [[namespace, rule, identity, {key: state, …}, {number: state, …}], …]}
+
+The second states of a table are those that strangers share; the secret tells which key shares which (see
+`_table.py`), and only the file's owner can read it.
 
 Written to a temporary file beside it, flushed to the disk and renamed, so a crash leaves the old file or the new
 one, never half of either. A file that is torn, foreign or of a newer format is refused when it is loaded and is
-not overwritten. A lock beside it keeps a second process from taking the same file.
+not overwritten. A lock beside it keeps a second process from taking the same file; where the system has no such
+locks (Windows), a warning says so. A forked child has nothing to do with the file: it stays its parent's.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import threading
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..errors import StateFileError, UsageError
+
+try:
+    import fcntl
+except ImportError:  # Windows.
+    HAS_LOCKS = False
+else:
+    HAS_LOCKS = True
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,33 +37,56 @@ if TYPE_CHECKING:
 TableName: TypeAlias = tuple[str, str | None, str]
 """`(namespace, rule, identity)`."""
 
-TableData: TypeAlias = dict[TableName, dict[str, Any]]
-
 MAGIC: Final = "headgate-state"
 FORMAT: Final = 1
 log = logging.getLogger("headgate")
+
+
+class Row(NamedTuple):
+    """One table as plain data."""
+
+    name: TableName
+    states: dict[str, Any]
+    shared: dict[str, Any]
+
+
+class Content(NamedTuple):
+    """What a file says."""
+
+    secret: str
+    rows: list[Row]
 
 
 class StateFile:
     """One file, held by one process."""
 
     def __init__(self, path: str | os.PathLike[str], save_every: float) -> None:
-        if not save_every > 0:
-            raise UsageError(f"save_every is a number of seconds above 0, not {save_every!r}")
         self.path = Path(path)
+        if not self.path.name or "\0" in self.path.name:
+            raise UsageError(f"state_file is the path of a file, not {os.fspath(path)!r}")
+        if isinstance(save_every, bool) or not isinstance(save_every, int | float):
+            raise UsageError(f"save_every is a number of seconds, not {save_every!r}")
+        if not 0 < save_every <= threading.TIMEOUT_MAX:
+            raise UsageError(f"save_every is a number of seconds above 0, not {save_every!r}")
         self.save_every = save_every
         self.closed = False
+        self._pid = os.getpid()
         self._stop = threading.Event()
         self._saver: threading.Thread | None = None
         self._saving = threading.Lock()
         self._lock = self._locked()
 
-    def load(self) -> TableData:
+    @property
+    def held(self) -> bool:
+        """Whether the file is this process's to write."""
+        return not self.closed and self._pid == os.getpid()
+
+    def load(self) -> Content | None:
         """What the last process saved; nothing when there is no file yet."""
         try:
             content = self.path.read_bytes()
         except FileNotFoundError:
-            return {}
+            return None
         except OSError as error:
             self.close()
             raise StateFileError(f"cannot read the state file {self.path}: {error}") from error
@@ -62,19 +95,34 @@ class StateFile:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self.refused(f"its body does not make sense ({error})") from error
 
-    def save(self, tables: TableData) -> None:
+    def save(self, content: Content) -> None:
         """Replace the file; either all of it or nothing."""
-        rows = [[*name, states] for name, states in tables.items() if states]
-        body = json.dumps({"tables": rows}, separators=(",", ":")).encode()
+        rows = [(*name, states, shared) for name, states, shared in content.rows]
+        body = json.dumps(
+            {"secret": content.secret, "tables": rows}, separators=(",", ":")
+        ).encode()
         header = f"{MAGIC} {FORMAT} {sha256(body).hexdigest()} {len(body)}\n".encode()
         part = self.path.with_name(self.path.name + ".part")
         with self._saving:
-            with part.open("wb") as file:
+            part.unlink(missing_ok=True)
+            with open(part, "xb", opener=_private) as file:
                 file.write(header + body)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(self.path)
             self._sync_folder()
+
+    def require_held(self) -> None:
+        """Refuse to write a file that is somebody else's (by now)."""
+        if self._pid != os.getpid():
+            raise UsageError(
+                f"the state file {self.path} belongs to process {self._pid}, from which this one was "
+                "forked; make an engine with a file of its own here"
+            )
+        if self.closed:
+            raise UsageError(
+                f"the state file {self.path} is closed; save before closing the engine"
+            )
 
     def start_saving(self, save: Callable[[], None]) -> None:
         """Call `save` every `save_every` seconds from a thread, until `stop_saving`."""
@@ -100,6 +148,10 @@ class StateFile:
         self.closed = True
         self._lock.close()
 
+    def after_fork(self) -> None:
+        """Close the child's copy of the lock, or it would keep the file from whoever comes next."""
+        self._lock.close()
+
     def refused(self, reason: str) -> StateFileError:
         """Let go of the file as it is; the error says why, and what to do."""
         self.close()
@@ -108,7 +160,7 @@ class StateFile:
             "to start with empty counts"
         )
 
-    def _parsed(self, content: bytes) -> TableData:
+    def _parsed(self, content: bytes) -> Content:
         header, _, body = content.partition(b"\n")
         words = header.decode("ascii", "replace").split(" ")
         if words[0] != MAGIC or len(words) != 4:
@@ -117,10 +169,12 @@ class StateFile:
             raise self.refused(f"it has format {words[1]}, and this version reads {FORMAT}")
         if words[2:] != [sha256(body).hexdigest(), str(len(body))]:
             raise self.refused("it is torn: its checksum does not match")
-        return {
-            (namespace, rule, identity): states
-            for namespace, rule, identity, states in json.loads(body)["tables"]
-        }
+        data = json.loads(body)
+        rows = [
+            Row((namespace, rule, identity), states, shared)
+            for namespace, rule, identity, states, shared in data["tables"]
+        ]
+        return Content(data["secret"], rows)
 
     def _locked(self) -> Any:
         path = self.path.with_name(self.path.name + ".lock")
@@ -128,6 +182,13 @@ class StateFile:
             lock = path.open("ab")
         except OSError as error:
             raise StateFileError(f"cannot use the state file {self.path}: {error}") from error
+        if not HAS_LOCKS:
+            log.warning(
+                "the state file %s is not locked: this system has no fcntl. See to it yourself that no "
+                "other process uses it",
+                self.path,
+            )
+            return lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -138,8 +199,15 @@ class StateFile:
         return lock
 
     def _sync_folder(self) -> None:
+        if os.name == "nt":  # Windows opens no folders.
+            return
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only its owner can read."""
+    return os.open(path, flags, 0o600)

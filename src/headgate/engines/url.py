@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..clock import Clock
-    from .base import Engine
 
 MEMORY_OPTIONS: dict[str, Callable[[str], Any]] = {
     "max_keys": int,
@@ -21,18 +20,16 @@ MEMORY_OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def open_engine(engine: str | Engine, clock: Clock | None) -> Engine:
-    """The engine that a URL names, or the engine itself."""
-    if not isinstance(engine, str):
-        if clock is not None:
-            raise UsageError("an engine brings its own clock; give the clock to the engine instead")
-        return engine
-    url = urlsplit(engine)
-    if url.scheme != "memory":
-        raise ConfigError(f"no engine is called {url.scheme!r}; there is memory://")
-    if url.netloc or url.path or url.fragment:
+def open_memory(url: str, clock: Clock | None) -> MemoryEngine:
+    """The memory engine that a URL describes."""
+    parts = urlsplit(url)
+    if parts.netloc or parts.path or parts.fragment:
         raise ConfigError("memory:// takes options only, such as memory://?max_keys=100000")
-    return MemoryEngine(clock=clock, **_options(url.query, MEMORY_OPTIONS))
+    options = _options(parts.query, MEMORY_OPTIONS)
+    try:
+        return MemoryEngine(clock=clock, **options)
+    except UsageError as error:  # What a URL says is the operator's to correct.
+        raise ConfigError(f"{url!r} cannot be used: {error}") from error
 
 
 def _options(query: str, known: dict[str, Callable[[str], Any]]) -> dict[str, Any]:

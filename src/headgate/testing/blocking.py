@@ -19,6 +19,8 @@ T = TypeVar("T")
 class Blocking:
     """Runs every call of an async engine to its end, in an event loop of its own."""
 
+    blocking = True
+
     def __init__(self, engine: AsyncEngine, runner: asyncio.Runner | None = None) -> None:
         self._engine = engine
         self._runner = runner or asyncio.Runner()

@@ -97,6 +97,18 @@ class TestBounds:
         hit = engine.bind(SlidingWindow(5, HOUR_US))
         assert not hit("first", 1).degraded
         assert hit("stranger", 1).degraded
+        denied = hit("stranger", 5)
+        assert (denied.allowed, denied.degraded) == (False, True)
+        for kind in (Kind.TAKE, Kind.PEEK):
+            request = Request((Charge("stranger", SlidingWindow(5, HOUR_US), 5, kind=kind),))
+            assert engine.decide([request])[0].degraded
+        assert engine.counters.shared == 4
+
+    def test_a_shared_state_does_not_hide_the_rule(self, clock: ManualClock) -> None:
+        hit = MemoryEngine(max_keys=1, clock=clock).bind(SlidingWindow(5, HOUR_US), "a rule")
+        hit("first", 1)
+        decision = hit("stranger", 1)
+        assert (decision.degraded, decision.rule) == (True, "a rule")
 
     def test_a_reset_makes_room(self, clock: ManualClock) -> None:
         engine = MemoryEngine(max_keys=1, clock=clock)
@@ -106,6 +118,34 @@ class TestBounds:
         engine.reset("first", limit)
         assert engine.counters.keys == 0
         assert not hit("second", 1).degraded
+
+    def test_a_slot_in_a_shared_state_is_renewed_and_let_go(self, clock: ManualClock) -> None:
+        """Its holder finds it again, wherever it is kept."""
+        engine = MemoryEngine(max_keys=1, clock=clock)
+        limit = Concurrency(1, 30_000_000)
+        engine.bind(limit)("first", 1)
+        hold = Request((Charge("stranger", limit),), token=NAME)
+        assert engine.decide([hold])[0].degraded
+        clock.advance(29)
+        assert engine.renew("stranger", limit, NAME)
+        clock.advance(29)
+        assert engine.usage("stranger", limit).used == 1
+        engine.release("stranger", limit, NAME)
+        assert engine.usage("stranger", limit).used == 0
+
+    def test_resetting_a_key_that_shares_a_state_drops_the_shared_state(
+        self, clock: ManualClock
+    ) -> None:
+        """What strangers used of it is forgotten too: nobody can tell it apart."""
+        engine = MemoryEngine(max_keys=1, clock=clock)
+        limit = FixedWindow(1, HOUR_US)
+        hit = engine.bind(limit)
+        hit("first", 1)
+        assert hit("stranger", 1).degraded
+        assert not hit("stranger", 1)
+        engine.reset("stranger", limit)
+        assert hit("stranger", 1)
+        assert not hit("first", 1)
 
     @pytest.mark.parametrize("max_keys", [0, -1, True, 1.5, "10", None])
     def test_the_bound_is_a_whole_number(self, max_keys: int) -> None:
@@ -163,6 +203,18 @@ class TestThreads:
         total = sum(_from_threads(8, work), Counter())
         assert total == {"a": 300, "b": 300}
 
+    def test_listing_goes_on_while_new_limits_come(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(clock=clock)
+        engine.bind(FixedWindow(1, HOUR_US))("key", 1)
+        windows = iter(range(1_000, 100_000))
+
+        def work() -> set[int]:
+            for _ in range(200):
+                engine.bind(FixedWindow(1, next(windows)))
+            return {len(engine.list_keys().entries) for _ in range(200)}
+
+        assert _from_threads(8, work) == [{1}] * 8
+
     def test_a_reservation_settles_once(self, clock: ManualClock) -> None:
         """Eight threads settle the same reservation; one of them does."""
         engine = MemoryEngine(clock=clock)
@@ -207,6 +259,50 @@ class TestReservations:
         assert [engine.usage("key", limit).used for limit in charge.limits] == [20, 20]
 
 
+class TestLine:
+    """Those who wait have been told when to start, and nobody may start beside them."""
+
+    @pytest.mark.parametrize("max_keys", [100, 1], ids=["own state", "shared state"])
+    def test_a_refund_leaves_the_line_alone_after_its_last_one_has_left(
+        self, max_keys: int, clock: ManualClock
+    ) -> None:
+        """Five wait in line, a sixth joins and leaves: a newcomer still starts behind the fifth."""
+        engine = MemoryEngine(max_keys=max_keys, clock=clock)
+        engine.bind(FixedWindow(1, HOUR_US))("somebody else", 1)
+        charge = Charge("key", TokenBucket(10, 1_000_000, 1))
+        in_line = Request((charge,), wait_us=HOUR_US)
+        engine.decide([Request((charge,), reserve_us=HOUR_US, token=NAME)])
+        *five, sixth = (engine.decide([in_line])[0] for _ in range(6))
+        assert [one.retry_after_us for one in five] == [n * 100_000 for n in range(1, 6)]
+        engine.leave_line(sixth)
+        engine.settle(NAME, 0)
+        assert engine.decide([in_line])[0].retry_after_us == 600_000
+
+    def test_a_line_ends_when_its_last_one_starts(self, clock: ManualClock) -> None:
+        bucket = TokenBucket(3, 1_000_000, 1)  # A third of a second has no end in microseconds.
+        now_us = clock.now_us()
+        state, _ = bucket.take(None, now_us, 1)
+        assert bucket.line_ends_us(state, now_us) == 0
+        starts_us = 0
+        for _ in range(3):
+            state, answer = bucket.line_up(state, now_us, 1, HOUR_US)
+            starts_us = now_us + answer[2]
+            assert bucket.line_ends_us(state, now_us) == starts_us
+        assert bucket.line_ends_us(state, starts_us - 1) == starts_us
+        assert bucket.line_ends_us(state, starts_us) == 0
+        assert bucket.line_ends_us(None, now_us) == 0
+
+    def test_a_refund_counts_again_once_nobody_waits(self, clock: ManualClock) -> None:
+        """The only one in line leaves: nobody is left who was told when to start."""
+        engine = MemoryEngine(clock=clock)
+        bucket = TokenBucket(10, 1_000_000, 1)
+        charge = Charge("key", bucket)
+        engine.decide([Request((charge,), reserve_us=HOUR_US, token=NAME)])
+        engine.leave_line(engine.decide([Request((charge,), wait_us=HOUR_US)])[0])
+        engine.settle(NAME, 0)
+        assert engine.usage("key", bucket).used == 0
+
+
 def test_a_peek_among_takes_can_deny_them(clock: ManualClock) -> None:
     """Looking is a condition too: what it denies is not taken elsewhere."""
     engine = MemoryEngine(clock=clock)
@@ -235,6 +331,21 @@ def test_listing_pages_through_every_key_in_use(clock: ManualClock) -> None:
         (2, "fixed_window", HOUR_US)
     }
     assert [entry.key for entry in engine.list_keys().entries][:1] == ["user:00"]
+
+
+def test_listing_skips_no_key_whatever_it_is_made_of(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    keys = ["a", "a\0", "a\0b", "b", "\0"]
+    for key in keys:
+        for rule in (None, "z"):
+            engine.bind(FixedWindow(1, HOUR_US), rule)(key, 1)
+    seen, cursor = [], ""
+    while True:
+        entries, cursor = engine.list_keys("", cursor, 1)
+        seen += [(entry.key, entry.rule) for entry in entries]
+        if not cursor:
+            break
+    assert sorted(seen, key=str) == sorted([(k, r) for k in keys for r in (None, "z")], key=str)
 
 
 def _from_threads(count: int, work: Callable[[], T]) -> list[T]:

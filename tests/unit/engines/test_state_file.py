@@ -65,6 +65,58 @@ def test_a_restart_keeps_every_count(path: Path) -> None:
     after.close()
 
 
+def test_a_restart_keeps_states_that_strangers_share(path: Path) -> None:
+    """With the secret that tells who shares which, so a restart hands out no fresh allowance."""
+    clock = ManualClock()
+    limit = limits_of("2/hour", "fixed_window")[0]
+    before = MemoryEngine(max_keys=1, clock=clock, state_file=path)
+    hit = before.bind(limit)
+    hit("first", 1)
+    assert hit("stranger", 2).degraded
+    before.close()
+
+    after = MemoryEngine(max_keys=1, clock=clock, state_file=path)
+    hit = after.bind(limit)
+    assert not hit("stranger", 1)
+    assert hit("first", 1)
+    after.close()
+
+
+def test_only_its_owner_can_read_the_file(path: Path) -> None:
+    """It holds keys, and the secret that keeps strangers from choosing whom they are counted with."""
+    MemoryEngine(state_file=path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_closed_file_is_not_saved_again(path: Path) -> None:
+    """Another engine may have it by now."""
+    engine = MemoryEngine(state_file=path)
+    engine.close()
+    path.unlink()
+    with pytest.raises(UsageError, match="closed"):
+        engine.save()
+    assert not path.exists()
+
+
+def test_without_locks_a_state_file_still_works_and_says_so(path: Path) -> None:
+    """Windows has neither `fcntl` nor `fork`."""
+    script = f"""
+import asyncio, logging, os, random, sys, threading
+sys.modules["fcntl"] = None
+del os.register_at_fork
+logging.basicConfig(level="WARNING", format="%(message)s")
+from headgate import Limiter
+for _ in range(2):
+    with Limiter("memory://?state_file={path}") as limiter:
+        print(limiter.hit("key", "5/day").remaining)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "4\n3\n"), done.stderr
+    assert "limits.state is not locked" in done.stderr
+
+
 def test_a_killed_process_loses_at_most_what_came_after_the_last_save(path: Path) -> None:
     """SIGKILL leaves the last saved file, whole."""
     script = f"""
@@ -103,7 +155,8 @@ def _file(body: bytes, magic: str = "headgate-state", form: str = "1") -> bytes:
     return f"{magic} {form} {sha256(body).hexdigest()} {len(body)}\n".encode() + body
 
 
-GOOD = json.dumps({"tables": [["", None, "fixed_window:3600000000", {"k": [1, 2]}]]}).encode()
+TABLE = ["", None, "fixed_window:3600000000", {"k": [1, 2]}, {"77": [3, 4]}]
+GOOD = json.dumps({"secret": "5e" * 16, "tables": [TABLE]}).encode()
 
 BAD_FILES = {
     "empty": b"",
@@ -116,7 +169,21 @@ BAD_FILES = {
     "other_magic": _file(GOOD, magic="headgate-rules"),
     "not_json": _file(b"not json"),
     "not_an_object": _file(b"[1, 2]"),
-    "no_tables": _file(b"{}"),
+    "no_tables": _file(json.dumps({"secret": "5e" * 16}).encode()),
+    "no_secret": _file(json.dumps({"tables": [TABLE]}).encode()),
+    "secret_too_short": _file(GOOD.replace(b"5e5e", b"5e")),
+    "secret_is_a_number": _file(GOOD.replace(b'"' + b"5e" * 16 + b'"', b"5")),
+    "secret_is_no_hex": _file(GOOD.replace(b"5e5e", b"kkkk")),
+    "no_shared_states": _file(json.dumps({"secret": "5e" * 16, "tables": [TABLE[:4]]}).encode()),
+    "shared_by_nobody": _file(GOOD.replace(b'"77"', b'"65536"')),
+    "shared_by_a_name": _file(GOOD.replace(b'"77"', b'"k"')),
+    "shared_twice": _file(GOOD.replace(b'"77"', b'"077"')),
+    "shared_state_of_wrong_shape": _file(GOOD.replace(b"[3, 4]", b"[3]")),
+    "namespace_is_a_number": _file(GOOD.replace(b'[["", ', b"[[5, ")),
+    "rule_is_a_number": _file(GOOD.replace(b"null", b"5")),
+    "identity_in_other_words": _file(GOOD.replace(b"3600000000", b"3_600_000_000")),
+    "a_table_twice": _file(json.dumps({"secret": "5e" * 16, "tables": [TABLE, TABLE]}).encode()),
+    "empty_key": _file(GOOD.replace(b'"k"', b'""')),
     "unknown_algorithm": _file(GOOD.replace(b"fixed_window", b"crystal_ball")),
     "impossible_window": _file(GOOD.replace(b"3600000000", b"-1")),
     "negative_count": _file(GOOD.replace(b"[1, 2]", b"[1, -2]")),
@@ -159,7 +226,13 @@ def test_a_directory_is_no_state_file(path: Path) -> None:
         MemoryEngine(state_file=path)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+@pytest.mark.parametrize("name", ["", ".", "/", "nul\0"])
+def test_a_state_file_has_a_name(name: str) -> None:
+    with pytest.raises(UsageError, match="state_file"):
+        MemoryEngine(state_file=name)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, True, "1", None])
 def test_saving_needs_a_pace(seconds: float, path: Path) -> None:
     with pytest.raises(UsageError, match="save_every"):
         MemoryEngine(state_file=path, save_every=seconds)

@@ -1,0 +1,28 @@
+"""Advice: settings of a server that would make a limiter forget, said once in the log."""
+
+from __future__ import annotations
+
+import logging
+
+log = logging.getLogger("headgate")
+
+
+def warn_about_eviction(info: object) -> None:
+    """Say it, if there is something to say."""
+    warning = eviction_warning(info)
+    if warning is not None:
+        log.warning(warning)
+
+
+def eviction_warning(info: object) -> str | None:
+    """What to warn about, from the reply to INFO memory; nothing when limits are safe."""
+    if not isinstance(info, bytes):
+        return None  # Not allowed to ask: nothing to say.
+    facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction" or facts.get("maxmemory", "0") == "0":
+        return None
+    return (
+        f"redis may evict keys (maxmemory-policy is {policy}): limits would be forgotten under memory pressure; "
+        "set maxmemory-policy noeviction"
+    )

@@ -1,0 +1,431 @@
+"""AsyncRedisEngine: the shell for asyncio.
+
+The hot path is short on purpose: `bind` packs a request and hands it to the batcher, a tick later one script call leaves
+on the link, and its reply answers all futures. No task is made for that. Only when something is not as usual (no
+link yet, an error reply, a lost connection) does a task take the batch over and run `carry` to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ...algorithms import CalendarWindow
+from ...charge import Charge, Request
+from ...clock import SystemClock
+from ...errors import EngineError
+from ..base import Page, Usage
+from .advice import warn_about_eviction
+from .batcher import Batch, Batcher, answer, fail
+from .carry import Discover, Drop, Errand, Pause, Send, carry
+from .codec import Codec
+from .failures import NotSent, Unanswered, refused, timed_out, unanswered
+from .keys import KeyCodec
+from .link import Link, connect
+from .operations import Operations
+from .options import Options, parse_url
+from .spread import Look, Undo, decide_spread, groups_of
+from .topology import Cluster, Sentinel, topology_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...algorithms import Limit
+    from ...clock import Clock
+    from ...decision import Decision
+    from ..base import AsyncHit, Entry
+    from .batcher import Waiting
+    from .codec import Part, Plain
+    from .options import Address
+
+
+ONE = 1
+
+
+class AsyncRedisEngine:
+    """Keeps states in Redis or Valkey, for asyncio. Works in several event loops at once.
+
+    `url` is a URL or `Options`. With a `clock` of your own, tests decide what time it is; otherwise the server does.
+    """
+
+    def __init__(
+        self,
+        url: str | Options,
+        *,
+        clock: Clock | None = None,
+        colocate: Callable[[str], str] | None = None,
+    ) -> None:
+        self.options = parse_url(url) if isinstance(url, str) else url
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self._test_clock = clock is not None
+        self._topology = topology_of(self.options)
+        self._colocate = colocate
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
+        self._speak_for("")
+
+    def scoped(self, namespace: str) -> AsyncRedisEngine:
+        """The same connections, under another namespace."""
+        twin = copy.copy(self)
+        twin._speak_for(namespace)
+        return twin
+
+    def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
+        """A function that takes units of `limit` for a key, together with others of the same tick."""
+        operations = self._operations
+        plain = operations.codec.plain_maker(limit, rule)
+        is_calendar = isinstance(limit, CalendarWindow)
+
+        def hit(key: str, cost: int) -> asyncio.Future[Decision]:
+            part: Part | Plain
+            if cost is ONE and not is_calendar:
+                part = plain(key)
+            else:
+                part = operations.codec.part(Request((Charge(key, limit, cost, rule=rule),)))
+            return self._state().batcher(operations.slot(part)).ask(operations, part)
+
+        return hit
+
+    async def decide(self, requests: Sequence[Request]) -> list[Decision]:
+        """Decide each request, all or nothing."""
+        operations, state = self._operations, self._state()
+        asked: list[Any] = []
+        for request in requests:
+            groups = groups_of(request, operations.codec.keys.tag) if operations.clustered else []
+            if len(groups) > 1:
+                asked.append(self._decide_spread(request, groups))
+            else:
+                part = operations.codec.part(request)
+                asked.append(state.batcher(operations.slot(part)).ask(operations, part))
+        if len(asked) == 1:
+            return [await asked[0]]
+        return list(await asyncio.gather(*asked))
+
+    async def settle(self, token: str, actual: int) -> bool:
+        """Correct a reservation to what was really used, once."""
+        replies = [await self._run(one) for one in self._operations.settle(token, actual)]
+        return all(reply == [1] for reply in replies)
+
+    async def leave_line(self, decision: Decision) -> None:
+        """Give back a place in line, if it is the last."""
+        errand = self._operations.leave_line(decision)
+        if errand is not None:
+            await self._run(errand)
+
+    async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+        """Hold on to slots for another while."""
+        errand = self._operations.slots(key, limit, token, rule, renew=True)
+        held: bool = await self._run(errand) == [1]
+        return held
+
+    async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        """Let go of slots."""
+        await self._run(self._operations.slots(key, limit, token, rule, renew=False))
+
+    async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
+        """What the key has used, and what taking one unit would be answered."""
+        now_us = None
+        while True:
+            reply = await self._run(self._operations.usage(key, limit, rule, now_us))
+            usage = self._operations.read_usage(reply)
+            if usage is not None:
+                return usage
+            now_us = reply[0]
+
+    async def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
+        """Forget what the key has used."""
+        await self._run(self._operations.reset(key, limit, rule))
+
+    async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
+        """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
+        nodes = await self._nodes()
+        number, _, at = (cursor or "0:0").partition(":")
+        entries: list[Entry] = []
+        index, position = int(number), at.encode()
+        while index < len(nodes) and len(entries) < limit:
+            command = self._operations.scan(prefix, position, limit)
+            position, names = await self._ask(nodes[index], command)
+            names = self._operations.matching(names, prefix)
+            found = [await self._entry(name) for name in names]
+            entries += [entry for entry in found if entry is not None]
+            if position == b"0":
+                index += 1
+        return Page(entries, f"{index}:{position.decode()}" if index < len(nodes) else "")
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        state = self._loops.pop(asyncio.get_running_loop(), None)
+        if state is not None:
+            await state.close()
+
+    def _speak_for(self, namespace: str) -> None:
+        options = self.options
+        keys = KeyCodec(
+            namespace, self._topology.clustered, options.secret, options.hash_keys, self._colocate
+        )
+        codec = Codec(keys, self.clock.now_us, test_clock=self._test_clock)
+        self._operations = Operations(codec, options.max_batch)
+
+    def _state(self) -> LoopState:
+        loop = asyncio.get_running_loop()
+        state = self._loops.get(loop)
+        if state is None:
+            state = self._loops[loop] = LoopState(loop, self.options, self._send)
+        return state
+
+    def _send(self, slot: int, batch: Batch) -> None:
+        """Send a batch on its way; called by the batcher, within a tick."""
+        state = self._state()
+        operations = batch[0][2]
+        errand = operations.errand(slot, [part for _, part, _, _ in batch])
+        address = self._topology.address(slot)
+        link = None if address is None else state.links.get((address, False))
+        if address is None or link is None or not link.is_open:
+            state.spawn(self._send_carefully(state, errand, batch))
+            return
+
+        def on_reply(reply: Any) -> None:
+            batch.link = None
+            if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
+                state.spawn(self._send_carefully(state, errand, batch, first=reply))
+                return
+            state.batcher(slot).done()
+            if isinstance(reply, Unanswered):
+                self._topology.forget(address)
+                fail(batch, unanswered(str(reply)))
+                return
+            stale = answer(batch, reply)
+            if stale:
+                state.spawn(self._send_again(stale, reply[0]))
+
+        batch.link = link
+        link.send(errand.command, on_reply)
+
+    async def _send_carefully(
+        self, state: LoopState, errand: Errand, batch: Batch, first: Any = None
+    ) -> None:
+        """Carry a batch out when something is not as usual."""
+        try:
+            reply = await self._run(errand, ends=batch[-1][3], first=first, batch=batch)
+            stale = answer(batch, reply)
+            if stale:
+                await self._send_again(stale, reply[0])
+        except EngineError as error:
+            fail(batch, error)
+        finally:
+            state.batcher(errand.slot).done()
+
+    async def _send_again(self, stale: list[Waiting], now_us: int) -> None:
+        """Send requests again with calendars as they are at the store's time."""
+        for future, part, operations, ends in stale:
+            again = operations.again(part, now_us)
+            try:
+                errand = operations.errand(operations.slot(again), [again])
+                answer([(future, again, operations, ends)], await self._run(errand, ends=ends))
+            except EngineError as error:
+                fail([(future, part, operations, ends)], error)
+
+    async def _decide_spread(self, request: Request, groups: list[Request]) -> Decision:
+        steps = decide_spread(request, groups)
+        outcome: Any = None
+        failure: EngineError | None = None
+        try:
+            while True:
+                step = steps.throw(failure) if failure else steps.send(outcome)
+                failure = None
+                try:
+                    match step:
+                        case Undo(token):
+                            outcome = await self.settle(token, 0)
+                        case Look(part):
+                            outcome = await self._look(part)
+                        case _:
+                            (outcome,) = await self.decide([step])
+                except EngineError as error:
+                    failure = error
+        except StopIteration as done:
+            decision: Decision = done.value
+            return decision
+
+    async def _look(self, request: Request) -> Decision:
+        """What a request within one slot would be answered."""
+        operations = self._operations
+        part = operations.codec.part(request, look=True)
+        return await self._state().batcher(operations.slot(part)).ask(operations, part)
+
+    async def _entry(self, name: bytes) -> Entry | None:
+        described = self._operations.described(name)
+        if described is None:
+            return None
+        _, limit, _ = described
+        stored = await self._run(self._operations.stored_limit(name, limit.name))
+        reply = await self._run(self._operations.usage_of(name, limit))
+        return self._operations.entry(name, stored, reply)
+
+    async def _nodes(self) -> list[Address]:
+        loop = asyncio.get_running_loop()
+        if self._topology.address(0) is None:
+            await self._discover(0, loop.time() + self.options.deadline)
+        if isinstance(self._topology, Cluster):
+            return self._topology.masters
+        address = self._topology.address(0)
+        return [] if address is None else [address]
+
+    async def _ask(self, address: Address, command: tuple[Any, ...]) -> Any:
+        try:
+            async with asyncio.timeout(self.options.deadline):
+                link = await self._state().link(address)
+                reply = await link.call(command)
+        except (NotSent, Unanswered, TimeoutError) as error:
+            raise EngineError(f"redis did not answer: {error}", transient=True) from error
+        if isinstance(reply, Exception):
+            raise refused(str(reply))
+        return reply
+
+    async def _run(
+        self,
+        errand: Errand,
+        *,
+        ends: float | None = None,
+        first: Any = None,
+        batch: Batch | None = None,
+    ) -> Any:
+        """Carry an errand out within the deadline; `first` is what a first attempt brought."""
+        loop = asyncio.get_running_loop()
+        deadline = self.options.deadline
+        ends = loop.time() + deadline if ends is None else ends
+        batch = Batch() if batch is None else batch
+        try:
+            async with asyncio.timeout_at(ends):
+                return await self._travel(errand, ends, first, batch)
+        except TimeoutError:
+            sent = batch.link is not None
+            if batch.link is not None:
+                batch.link.abort()  # It may have died in silence.
+            reason = None if sent else batch.trouble
+            raise timed_out(deadline, reason, sent=sent) from reason
+        finally:
+            batch.link = None
+
+    async def _travel(self, errand: Errand, ends: float, first: Any, batch: Batch) -> Any:
+        journey = carry(errand, self._topology)
+        state = self._state()
+        outcome: Any = None
+        failure: Exception | None = None
+        try:
+            while True:
+                step = journey.throw(failure) if failure else journey.send(outcome)
+                outcome = failure = None
+                match step:
+                    case Send(address, command, asking):
+                        try:
+                            if first is not None:
+                                outcome, first = first, None
+                                if isinstance(outcome, NotSent):
+                                    raise outcome
+                            else:
+                                link = await state.link(address)
+                                batch.link = link
+                                outcome = await link.call(command, asking=asking)
+                                batch.link = None
+                        except (NotSent, Unanswered) as error:
+                            failure, outcome = error, None
+                            batch.link, batch.trouble = None, error
+                    case Discover():
+                        await self._discover(errand.slot, ends)
+                    case Drop(address):
+                        state.drop(address)
+                    case Pause(seconds):
+                        await asyncio.sleep(seconds)
+        except StopIteration as done:
+            return done.value
+
+    async def _discover(self, slot: int, ends: float) -> None:
+        """Find out who is responsible; tasks that want to know at the same time ask once."""
+        state = self._state()
+        async with state.discovering:
+            if self._topology.address(slot) is not None:
+                return
+            discovery = self._topology.discovery()
+            sentinels = isinstance(self._topology, Sentinel)
+            outcome: Any = None
+            try:
+                while True:
+                    address, command = discovery.send(outcome)
+                    try:
+                        async with asyncio.timeout(self.options.connect_timeout):
+                            asks = sentinels and command[0] == b"SENTINEL"
+                            link = await state.link(address, sentinel=asks)
+                            outcome = await link.call(command)
+                    except (NotSent, Unanswered, TimeoutError) as error:
+                        outcome = error
+            except StopIteration:
+                return
+
+
+class LoopState:
+    """What belongs to one event loop: its links, its batchers, its helping tasks."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        options: Options,
+        send: Callable[[int, Batch], None],
+    ) -> None:
+        self._loop = loop
+        self._options = options
+        self._send = send
+        self._batchers: dict[int, Batcher] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: dict[tuple[Address, bool], asyncio.Lock] = {}
+        self.links: dict[tuple[Address, bool], Link] = {}
+        self.discovering = asyncio.Lock()
+        self.warned = False
+
+    def batcher(self, slot: int) -> Batcher:
+        """The batcher of a slot."""
+        batcher = self._batchers.get(slot)
+        if batcher is None:
+            options = self._options
+            limits = (options.max_batch, options.max_in_flight, options.deadline)
+            batcher = self._batchers[slot] = Batcher(self._loop, slot, self._send, limits)
+        return batcher
+
+    async def link(self, address: Address, *, sentinel: bool = False) -> Link:
+        """An open link to a server; those who want one at the same time share it."""
+        link = self.links.get((address, sentinel))
+        if link is not None and link.is_open:
+            return link
+        lock = self._connecting.setdefault((address, sentinel), asyncio.Lock())
+        async with lock:
+            link = self.links.get((address, sentinel))
+            if link is None or not link.is_open:
+                link = await connect(address, self._options, sentinel=sentinel)
+                self.links[address, sentinel] = link
+                if not sentinel and not self.warned:
+                    self.warned = True
+                    warn_about_eviction(await link.call((b"INFO", b"memory")))
+        return link
+
+    def drop(self, address: Address) -> None:
+        """Close the links to a server."""
+        for sentinel in (False, True):
+            link = self.links.pop((address, sentinel), None)
+            if link is not None:
+                link.close()
+
+    def spawn(self, work: Any) -> None:
+        """Run something beside the callers."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Let helping tasks finish, and close the links."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=self._options.deadline)
+        for link in self.links.values():
+            link.close()
+        self.links.clear()
+        await asyncio.sleep(0)

@@ -1,0 +1,162 @@
+"""The batcher: requests of one tick of the event loop travel as one script call.
+
+Each caller has a future and one deadline, counted from when it asked, queueing included. At most `max_in_flight` calls
+are on their way to a server at once; what comes meanwhile waits and travels with the next one, so the busier it gets, the
+larger the batches. A caller that is cancelled before its batch leaves is left out; one that is cancelled later does
+not hurt the others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...errors import HeadgateError
+from .codec import MAX_RULES, NUMBERS_PER_STEP
+from .failures import timed_out
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from ...decision import Decision
+    from .codec import Part, Plain
+    from .link import Link
+    from .operations import Operations
+
+Waiting: TypeAlias = tuple["asyncio.Future[Decision]", "Part | Plain", "Operations", float]
+"""Who waits, for what, in whose words, and until when."""
+
+
+class Batch(list[Waiting]):
+    """Requests that travel together."""
+
+    link: Link | None = None
+    """The link they were sent on, as long as no answer has come."""
+    trouble: Exception | None = None
+    """What went wrong on the way, last."""
+
+
+Sender: TypeAlias = "Callable[[int, Batch], None]"
+
+
+class Batcher:
+    """Collects requests for one slot (or for all, where there are none) and sends them together."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        slot: int,
+        send: Sender,
+        limits: tuple[int, int, float],
+    ) -> None:
+        self._loop = loop
+        self._slot = slot
+        self._send = send
+        self._max_batch, self._max_in_flight, self._deadline = limits
+        self._queue: deque[Waiting] = deque()
+        self._sent: deque[Batch] = deque()
+        self._in_flight = 0
+        self._scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def ask(self, operations: Operations, part: Part | Plain) -> asyncio.Future[Decision]:
+        """Queue a request; its answer comes with the future."""
+        loop = self._loop
+        future: asyncio.Future[Decision] = loop.create_future()
+        self._queue.append((future, part, operations, loop.time() + self._deadline))
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._flush)
+        return future
+
+    def done(self) -> None:
+        """A call has come back: the next one may leave."""
+        self._in_flight -= 1
+        if self._queue and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        while self._queue and self._in_flight < self._max_in_flight:
+            batch = self._next_batch()
+            if batch:
+                self._in_flight += 1
+                self._sent.append(batch)
+                self._send(self._slot, batch)
+        if self._timer is None and (self._queue or self._sent):
+            self._watch()
+
+    def _next_batch(self) -> Batch:
+        batch = Batch()
+        rules: set[bytes] = set()
+        queue = self._queue
+        while queue and len(batch) < self._max_batch:
+            waiting = queue[0]
+            if waiting[0].done():  # Cancelled, or out of time.
+                queue.popleft()
+                continue
+            rules.update(waiting[1].rules)
+            if len(rules) > MAX_RULES:
+                break
+            batch.append(queue.popleft())
+        return batch
+
+    def _watch(self) -> None:
+        """Wake when the first who waits runs out of time; all have the same patience."""
+        while self._sent and all(waiting[0].done() for waiting in self._sent[0]):
+            self._sent.popleft()
+        waiting = [*(self._sent[0] if self._sent else ()), *list(self._queue)[:1]]
+        ends = [until for future, _, _, until in waiting if not future.done()]
+        self._timer = self._loop.call_at(min(ends), self._expire) if ends else None
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        for batch in self._sent:
+            late = [waiting for waiting in batch if waiting[3] <= now and not waiting[0].done()]
+            if not late:
+                break
+            sent = batch.link is not None
+            if batch.link is not None:
+                batch.link.abort()  # It may have died in silence; nobody shall wait for it again.
+            reason = None if sent else batch.trouble
+            for future, *_ in late:
+                future.set_exception(timed_out(self._deadline, reason, sent=sent))
+        while self._queue and (self._queue[0][0].done() or self._queue[0][3] <= now):
+            future = self._queue.popleft()[0]
+            if not future.done():
+                future.set_exception(timed_out(self._deadline))
+        self._watch()
+
+
+def answer(batch: list[Waiting], reply: Any) -> list[Waiting]:
+    """Give everyone in a batch their answer; returns those whose calendar has to be sent again."""
+    at = 1
+    stale: list[Waiting] = []
+    try:
+        batch[0][2].codec.check(reply, sum(len(part.keys) for _, part, _, _ in batch))
+    except HeadgateError as error:
+        fail(batch, error)
+        return stale
+    for waiting in batch:
+        future, part, operations, _ = waiting
+        if not future.done():
+            try:
+                decision = operations.codec.decision(part, reply, at)
+            except HeadgateError as error:
+                future.set_exception(error)
+            else:
+                if decision is None:
+                    stale.append(waiting)
+                else:
+                    future.set_result(decision)
+        at += NUMBERS_PER_STEP * len(part.keys)
+    return stale
+
+
+def fail(batch: list[Waiting], error: Exception) -> None:
+    """Tell everyone in a batch what went wrong."""
+    for future, *_ in batch:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,137 @@
+"""Carry: bring a command to the server that must answer it, and repair on the way what can be repaired.
+
+A generator without I/O, as in `headgate/flow.py`: it yields what to do and is sent the outcome. Both shells drive it,
+and the deadline is theirs. Whatever it tries again was certainly not carried out before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from .failures import (
+    NotSent,
+    Repair,
+    Unanswered,
+    in_a_cluster,
+    redirection,
+    refused,
+    repair_of,
+    unanswered,
+)
+
+if TYPE_CHECKING:
+    from .options import Address
+    from .scripts import Script
+    from .topology import Cluster, Command, Sentinel, Standalone
+
+FIRST_PAUSE = 0.005
+LAST_PAUSE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A command, the slot it belongs to, and the script it calls, if any."""
+
+    command: Command
+    slot: int = 0
+    script: Script | None = None
+
+
+class Send(NamedTuple):
+    """Send this to that server and bring its reply; an error reply is a value."""
+
+    address: Address
+    command: Command
+    asking: bool = False
+
+
+class Discover(NamedTuple):
+    """Find out who is responsible now."""
+
+
+class Drop(NamedTuple):
+    """Close connections to that server: what they are good for has changed."""
+
+    address: Address
+
+
+class Pause(NamedTuple):
+    """Wait a little."""
+
+    seconds: float
+
+
+Step: TypeAlias = Send | Discover | Drop | Pause
+Journey: TypeAlias = Generator[Step, Any, Any]
+
+
+def carry(errand: Errand, topology: Standalone | Sentinel | Cluster) -> Journey:
+    """Return the reply, or raise `EngineError` when the server refuses or falls silent."""
+    command, pauses = errand.command, _longer_and_longer()
+    asked: Address | None = None
+    moves = 0
+    while True:
+        address = asked or topology.address(errand.slot)
+        if address is None:
+            yield Discover()
+            if topology.address(errand.slot) is None:
+                yield next(pauses)
+            continue
+        asking, asked = asked is not None, None
+        try:
+            reply = yield Send(address, command, asking)
+        except NotSent:
+            topology.forget(address)
+            yield next(pauses)
+            continue
+        except Unanswered as error:
+            topology.forget(address)
+            raise unanswered(str(error)) from error
+        if not isinstance(reply, Exception):
+            return reply
+        repair = repair_of(str(reply))
+        if repair is Repair.LOAD and errand.script is not None:
+            command = (b"EVAL", errand.script.text, *errand.command[2:])
+            asked = address if asking else None
+        elif repair is Repair.ASK:
+            asked = _named(str(reply), address)
+        else:
+            moves += repair is Repair.FOLLOW
+            yield from _repaired(repair, str(reply), address, topology)
+            if (
+                repair is not Repair.FOLLOW or moves > 1
+            ):  # Or they do not agree yet who has the slot.
+                yield next(pauses)
+
+
+def _repaired(
+    repair: Repair, message: str, address: Address, topology: Standalone | Sentinel | Cluster
+) -> Generator[Step, Any, None]:
+    """Take in what an error reply says about who is responsible."""
+    match repair:
+        case Repair.FOLLOW:
+            if not topology.clustered:
+                raise in_a_cluster(f"{address[0]}:{address[1]}")
+            topology.moved(redirection(message)[0], _named(message, address))
+        case Repair.REDISCOVER:
+            yield Drop(address)
+            topology.forget(address)
+        case Repair.WAIT:
+            pass
+        case _:
+            raise refused(message)
+
+
+def _named(message: str, address: Address) -> Address:
+    """The server that a redirection names; without a host it is another port of the one that answered."""
+    _, host, port = redirection(message)
+    return host or address[0], port
+
+
+def _longer_and_longer() -> Generator[Pause, None, None]:
+    seconds = FIRST_PAUSE
+    while True:
+        yield Pause(seconds)
+        seconds = min(2 * seconds, LAST_PAUSE)

@@ -1,0 +1,191 @@
+"""A blocking connection to one server, and a pool of them. No retries: what failed is told.
+
+Safe under threads, because a connection is used by one caller at a time, and under fork, because a child never touches
+its parent's sockets.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+from .failures import NotSent, Unanswered
+
+if TYPE_CHECKING:
+    from .options import Address, Options
+    from .topology import Command
+
+READ_SIZE = 65_536
+
+
+class Connection:
+    """One socket and the parser of what comes in on it."""
+
+    def __init__(
+        self, address: Address, options: Options, *, sentinel: bool, seconds: float
+    ) -> None:
+        self._reader = hiredis.Reader()
+        try:
+            self._socket = _connected(address, options, seconds)
+        except OSError as error:
+            raise NotSent(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
+        try:
+            for command in handshake(options, sentinel=sentinel):
+                reply = self.call(command, seconds)
+                require_welcome(reply, address)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Unanswered):
+                raise NotSent(str(error)) from error
+            raise
+
+    def is_usable(self) -> bool:
+        """Whether the server has neither closed the connection nor sent anything unasked."""
+        return not select.select([self._socket], [], [], 0)[0]
+
+    def call(self, command: Command, seconds: float, *, asking: bool = False) -> Any:
+        """Send a command and wait for its reply; an error reply is returned, not raised."""
+        payload = hiredis.pack_command(command)
+        if asking:
+            payload = hiredis.pack_command((b"ASKING",)) + payload
+        ends = time.monotonic() + seconds
+        try:
+            self._socket.settimeout(seconds)
+            self._socket.sendall(payload)
+            if asking:
+                self._read(ends)
+            return self._read(ends)
+        except (OSError, hiredis.ProtocolError) as error:
+            self.close()
+            raise Unanswered(str(error) or type(error).__name__) from error
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _read(self, ends: float) -> Any:
+        while (reply := self._reader.gets()) is False:
+            left = ends - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self._socket.settimeout(left)
+            data = self._socket.recv(READ_SIZE)
+            if not data:
+                raise ConnectionError("the server closed the connection")
+            self._reader.feed(data)
+        return reply
+
+
+class Pool:
+    """Connections to many servers, lent to one caller at a time; the most recently used first."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._idle: dict[tuple[Address, bool], deque[Connection]] = {}
+        self._lock = threading.Lock()
+        self._room: dict[Address, threading.BoundedSemaphore] = {}
+        self._pid = os.getpid()
+
+    def call(
+        self, address: Address, command: Command, seconds: float, *, asking: bool = False,
+        sentinel: bool = False,
+    ) -> Any:  # fmt: skip
+        """Send a command on a connection of its own, opening one if none is free."""
+        ends = time.monotonic() + seconds
+        room = self._room_for(address)
+        if not room.acquire(timeout=seconds):
+            raise NotSent(f"all {self._options.max_connections} connections are busy")
+        try:
+            connection = self._take(address, ends, sentinel=sentinel)
+            reply = connection.call(command, max(0.0005, ends - time.monotonic()), asking=asking)
+            self._put(address, connection, sentinel=sentinel)
+            return reply
+        finally:
+            room.release()
+
+    def drop(self, address: Address) -> None:
+        """Close the idle connections to a server."""
+        with self._lock:
+            dropped = [*self._idle.pop((address, False), ()), *self._idle.pop((address, True), ())]
+        for connection in dropped:
+            connection.close()
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        with self._lock:
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
+
+    def _take(self, address: Address, ends: float, *, sentinel: bool) -> Connection:
+        while True:
+            with self._lock:
+                idle = self._idle.get((address, sentinel))
+                connection = idle.pop() if idle else None
+            if connection is None:
+                patience = min(self._options.connect_timeout, ends - time.monotonic())
+                return Connection(
+                    address, self._options, sentinel=sentinel, seconds=max(0.0005, patience)
+                )
+            if connection.is_usable():
+                return connection
+            connection.close()
+
+    def _put(self, address: Address, connection: Connection, *, sentinel: bool) -> None:
+        with self._lock:
+            self._idle.setdefault((address, sentinel), deque()).append(connection)
+
+    def _room_for(self, address: Address) -> threading.BoundedSemaphore:
+        if self._pid != os.getpid():  # We are a child: leave the parent's sockets alone.
+            self._idle, self._room, self._pid = {}, {}, os.getpid()
+            self._lock = threading.Lock()
+        with self._lock:
+            room = self._room.get(address)
+            if room is None:
+                room = threading.BoundedSemaphore(self._options.max_connections)
+                self._room[address] = room
+            return room
+
+
+def require_welcome(reply: object, address: Address) -> None:
+    """Refuse a server that refuses us."""
+    if isinstance(reply, Exception):
+        raise NotSent(f"{address[0]}:{address[1]} refused us: {reply}")
+
+
+def handshake(options: Options, *, sentinel: bool) -> list[Command]:
+    """What is said on a new connection, before anything else."""
+    commands: list[Command] = []
+    password = options.sentinel_password if sentinel else options.password
+    if password or (options.username and not sentinel):
+        user = [options.username] if options.username and not sentinel else []
+        commands.append((b"AUTH", *user, password))
+    if options.db and not sentinel:
+        commands.append((b"SELECT", options.db))
+    return commands
+
+
+def _connected(address: Address, options: Options, seconds: float) -> socket.socket:
+    host, port = address
+    if port == 0:
+        plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        plain.settimeout(seconds)
+        plain.connect(host)
+        return plain
+    plain = socket.create_connection((host, port), seconds)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if options.tls is None:
+        return plain
+    try:
+        return options.tls.wrap_socket(plain, server_hostname=host)
+    except OSError:
+        plain.close()
+        raise

@@ -1,0 +1,101 @@
+"""Failures: what went wrong, and whether the request may have been carried out all the same.
+
+A **definite** failure means it was not: it can be repaired and tried again within the deadline. An **indefinite** one
+(no answer, a connection lost after sending) is never tried again, because that could charge twice; the caller is told.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from ...errors import EngineError
+
+
+class NotSent(Exception):  # noqa: N818 - it is an outcome
+    """The connection could not be made, or was known to be broken before anything was sent."""
+
+
+class Unanswered(Exception):  # noqa: N818 - it is an outcome
+    """Something was sent, and no answer came: it may or may not have been carried out."""
+
+
+class Repair(Enum):
+    """What to do about an error reply. In each case the server has not carried the command out."""
+
+    LOAD = "send the script itself"
+    FOLLOW = "go where the slot is now"
+    ASK = "go there for this once"
+    REDISCOVER = "this server is no master any more: drop the connection and look for it"
+    WAIT = "the server cannot answer yet"
+    GIVE_UP = "nothing helps"
+
+
+REPAIRS: Final = {
+    "NOSCRIPT": Repair.LOAD,
+    "MOVED": Repair.FOLLOW,
+    "ASK": Repair.ASK,
+    "READONLY": Repair.REDISCOVER,
+    "MASTERDOWN": Repair.REDISCOVER,
+    "UNBLOCKED": Repair.REDISCOVER,
+    "LOADING": Repair.WAIT,
+    "TRYAGAIN": Repair.WAIT,
+    "CLUSTERDOWN": Repair.WAIT,
+    "BUSY": Repair.WAIT,
+}
+TRANSIENT: Final = ("OOM", "NOREPLICAS", "MISCONF", "MAX", "ERR max number of clients reached")
+
+
+def repair_of(message: str) -> Repair:
+    """What an error reply calls for, by its first word."""
+    return REPAIRS.get(message.split(" ", 1)[0], Repair.GIVE_UP)
+
+
+def redirection(message: str) -> tuple[int, str, int]:
+    """`(slot, host, port)` of a MOVED or ASK; an empty host means the one that answered."""
+    try:
+        _, slot, where = message.split(" ")[:3]
+        host, _, port = where.rpartition(":")
+        return int(slot), host, int(port)
+    except ValueError:
+        raise refused(message) from None
+
+
+def refused(message: str) -> EngineError:
+    """The server said no, and nothing was charged."""
+    transient = message.startswith(TRANSIENT)
+    return EngineError(f"redis refused the request: {message}", transient=transient)
+
+
+def timed_out(
+    seconds: float, reason: Exception | None = None, *, sent: bool = False
+) -> EngineError:
+    """No answer within the deadline; what was sent may have been charged."""
+    why = "the server is slow or gone" if reason is None else str(reason)
+    known = "; the request may have been charged" if sent else ""
+    return EngineError(f"no answer from redis within {seconds:g} s ({why}){known}", transient=True)
+
+
+def nonsense(reply: object) -> EngineError:
+    """What came back is no answer of our script."""
+    shown = repr(reply)[:80]
+    return EngineError(
+        f"redis answered with {shown}, which is no answer; the request may have been charged",
+        transient=False,
+    )
+
+
+def in_a_cluster(address: str) -> EngineError:
+    """A server sent us elsewhere, and we were told that there is only this one."""
+    return EngineError(
+        f"redis at {address} is part of a Cluster; use a redis+cluster:// URL", transient=False
+    )
+
+
+def unanswered(reason: str) -> EngineError:
+    """The connection broke after the request was sent: it may have been charged."""
+    return EngineError(
+        f"the connection to redis broke before the answer came ({reason}); "
+        "the request may have been charged",
+        transient=True,
+    )

@@ -1,0 +1,139 @@
+"""Keys: how a state is named in Redis, so that no two states ever share a name.
+
+    hg:s{tag}namespace:rule:algorithm.window:=key        the state of a key
+    hg:f…  hg:l…                                         beside it: what refunds gave back, who waits in line
+    hg:r{tag}token                                       a reservation
+
+Namespace and rule are escaped, the key comes last and as it is, so the name can be read back and is different for
+different parts. Long keys, or all of them if wished, are replaced by a keyed hash (`#` in the place of `=`).
+
+`{tag}` is there on Cluster only. It decides the slot, and is a hash that we compute, never text from a user: a key with
+braces cannot tear a state and its reservation apart, and nobody without the secret can choose a slot. All states of
+one key share a slot; `colocate` can make that all states of one tenant.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...algorithms import Limit
+
+PREFIX: Final = "hg:"
+MAX_PLAIN_BYTES: Final = 256
+NO_RULE: Final = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCodec:
+    """Names states. One per engine and namespace."""
+
+    namespace: str = ""
+    clustered: bool = False
+    secret: bytes = b""
+    """Keys the hashes; give every node the same one."""
+    hash_all: bool = False
+    """Whether to store hashes only, so that the store never sees who is limited."""
+    colocate: Callable[[str], str] | None = field(default=None)
+    """Which keys belong together on Cluster: those for which this returns the same text."""
+
+    def state_prefix(self, limit: Limit, rule: str | None) -> bytes:
+        """What all names of one limit and rule begin with, after the tag."""
+        where = NO_RULE if rule is None else "=" + _escaped(rule)
+        identity = limit.identity.replace(":", ".")
+        return f"{_escaped(self.namespace)}:{where}:{identity}:".encode()
+
+    def state(self, prefix: bytes, key: str) -> bytes:
+        """The name of a state."""
+        return b"hg:s" + self.tag(key) + prefix + self.shown(key)
+
+    def reservation(self, tag: bytes, token: str) -> bytes:
+        """The name of a reservation's record."""
+        return b"hg:r" + tag + token.encode()
+
+    def shown(self, key: str) -> bytes:
+        """The key as it is stored: itself, or its hash."""
+        text = key.encode()
+        if self.hash_all or len(text) > MAX_PLAIN_BYTES:
+            return b"#" + blake2b(text, key=self.secret, digest_size=16).hexdigest().encode()
+        return b"=" + text
+
+    def tag(self, key: str) -> bytes:
+        """The hash tag of a key; nothing where there are no slots."""
+        if not self.clustered:
+            return b""
+        group = key if self.colocate is None else self.colocate(key)
+        digest = blake2b(
+            f"{self.namespace}\0{group}".encode(),
+            key=self.secret,
+            digest_size=9,
+            person=b"headgate",
+        ).digest()
+        return b"{" + urlsafe_b64encode(digest) + b"}"
+
+    def pattern(self, prefix: str) -> bytes:
+        """What SCAN looks for: states of this namespace whose key begins with `prefix`."""
+        tag = "{*}" if self.clustered else ""
+        start = _glob_escaped(_escaped(self.namespace))
+        return (
+            f"{PREFIX}s{tag}{start}:*:*:=*".encode()
+            if not prefix
+            else (f"{PREFIX}s{tag}{start}:*:*:={_glob_escaped(prefix)}*".encode())
+        )
+
+    def parse(self, name: bytes) -> tuple[str | None, str, str] | None:
+        """`(rule, identity, key)` of a state's name; `None` when it is another namespace's."""
+        text = name.decode()
+        start = text.index("}") + 1 if self.clustered else len(PREFIX) + 1
+        namespace, rule, identity, key = text[start:].split(":", 3)
+        if namespace != _escaped(self.namespace):
+            return None
+        return (
+            None if rule == NO_RULE else _unescaped(rule[1:]),
+            identity.replace(".", ":"),
+            key[1:],
+        )
+
+
+def slot_of(name: bytes) -> int:
+    """The Cluster slot of a name (CRC16 of its hash tag, modulo 16384)."""
+    start = name.find(b"{")
+    if start >= 0:
+        end = name.find(b"}", start + 1)
+        if end > start + 1:
+            name = name[start + 1 : end]
+    crc = 0
+    for byte in name:
+        crc = ((crc << 8) & 0xFFFF) ^ _CRC16[(crc >> 8) ^ byte]
+    return crc % 16_384
+
+
+def _crc16_table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        crc = byte << 8
+        for _ in range(8):
+            crc = ((crc << 1) ^ 0x1021) & 0xFFFF if crc & 0x8000 else (crc << 1) & 0xFFFF
+        table.append(crc)
+    return tuple(table)
+
+
+_CRC16: Final = _crc16_table()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("%", "%25").replace(":", "%3A").replace("{", "%7B").replace("}", "%7D")
+
+
+def _unescaped(text: str) -> str:
+    text = text.replace("%7D", "}").replace("%7B", "{").replace("%3A", ":")
+    return text.replace("%25", "%")
+
+
+def _glob_escaped(text: str) -> str:
+    return "".join("\\" + char if char in "*?[]\\" else char for char in text)

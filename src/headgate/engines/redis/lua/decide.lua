@@ -1,0 +1,232 @@
+-- decide.lua -- decide a batch of requests, each of them all or nothing.
+--
+-- KEYS     the state of each step, in order
+-- ARGV[1]  packed: now_us (0 for the server's clock), ttl_floor_ms
+--          number of rules, then for each its algorithm and the numbers of its limit
+--          number of requests, then for each: number of steps, options, [wait_us], [reserve_us], and for each step the
+--          number of its rule, its kind and its cost. Most requests take one unit of one limit: for them the number of
+--          steps is 0, and the number of the rule is all that follows.
+-- ARGV[2…] for each request that has one, the token it holds or reserves under; a reservation's token is
+--          followed by the key of its record
+--          A request with the option LOOK is answered as if it had been withdrawn, and changes nothing.
+-- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. A place in line
+--          has its backlog in the place of the level. allowed is -1 when the calendar sent along is out of date, and
+--          -2 when the reservation's name is taken.
+local WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
+local STALE, TAKEN = -1, -2
+local now_us, ttl_floor_ms = read_time()
+local rules, requests = {}, {}
+local next_text, next_key = 2, 1
+
+-- Everything that only requests of several steps, or with options, need; made when one of them comes.
+local function machinery()
+    local function read_text()
+        next_text = next_text + 1
+        return ARGV[next_text - 1]
+    end
+
+    local function read_step()
+        local step = { rule = rules[read_byte()], kind = read_byte(), cost = read_number(), key = KEYS[next_key] }
+        if not step.rule or step.kind > USAGE then
+            error('a step makes no sense')
+        end
+        next_key = next_key + 1
+        return step
+    end
+
+    local function read_request(steps)
+        local options = read_byte()
+        local request = { wait_us = 0, reserve_us = 0 }
+        if options % 2 >= WAIT then
+            request.wait_us = read_number()
+        end
+        if options % 4 >= RESERVE then
+            request.reserve_us = read_number()
+        end
+        if options % 8 >= TOKEN then
+            request.token = read_text()
+            request.record = request.reserve_us > 0 and read_text() or nil
+        end
+        request.look = options % 16 >= LOOK
+        for i = 1, steps do
+            request[i] = read_step()
+        end
+        return request
+    end
+
+    local function evaluate(step, request, state)
+        local algorithm, limit, cost = step.rule.algorithm, step.rule.limit, step.cost
+        if step.kind == PEEK then
+            return state, algorithm.peek(limit, state, now_us, cost)
+        elseif step.kind == FORCE then
+            return algorithm.force(limit, state, now_us, cost)
+        elseif step.kind == USAGE then
+            local _, remaining, retry_after_us, reset_after_us, level = algorithm.peek(limit, state, now_us, cost)
+            return state, algorithm.used(limit, state, now_us), remaining, retry_after_us, reset_after_us, level
+        elseif algorithm.hold and request.token and request.reserve_us == 0 then
+            return algorithm.hold(limit, state, now_us, cost, request.token)
+        elseif algorithm.line_up and request.wait_us > 0 then
+            return algorithm.line_up(limit, state, now_us, cost, request.wait_us)
+        end
+        return algorithm.take(limit, state, now_us, cost)
+    end
+
+    -- Work out every step on top of those before it, and write nothing. True when all of them fit.
+    local function try(request)
+        local pending, seen, passed = {}, {}, true
+        for _, step in ipairs(request) do
+            step.first = not seen[step.key]
+            seen[step.key] = true
+            if step.first then
+                step.before = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
+            else
+                step.before = pending[step.key]
+            end
+            step.after, step[1], step[2], step[3], step[4], step[5] = evaluate(step, request, step.before)
+            pending[step.key] = step.before
+            if step[1] == 1 then
+                pending[step.key] = step.after
+            elseif step.kind ~= SHADOW and step.kind ~= USAGE then
+                passed = false
+            end
+        end
+        return passed
+    end
+
+    local function save(step)
+        save_state(step.rule.algorithm, step.key, step.rule.limit, step.after, now_us, ttl_floor_ms)
+    end
+
+    local function reserve(request)
+        local ttl = ttl_ms(now_us + request.reserve_us, now_us, ttl_floor_ms)
+        local record = { cmsgpack.pack(now_us + request.reserve_us) }
+        for _, step in ipairs(request) do
+            if step.after ~= step.before then
+                local refunds = beside(step.key, 'f')
+                call('SET', refunds, '0', 'NX', 'PX', ttl)
+                if call('PTTL', refunds) < ttl then
+                    call('PEXPIRE', refunds, ttl)
+                end
+                local algorithm = step.rule.algorithm
+                record[#record + 1] = cmsgpack.pack({
+                    step.key, algorithm.number, step.rule.limit, step.cost, algorithm.mark(step.after),
+                    tonumber(call('GET', refunds)),
+                })
+            end
+        end
+        call('RPUSH', request.record, unpack(record))
+        call('PEXPIRE', request.record, ttl)
+    end
+
+    local function grant(request)
+        local last = {} -- A key that was charged twice is saved once, as the last step left it.
+        for _, step in ipairs(request) do
+            if step.after ~= step.before then
+                last[step.key] = step
+            end
+        end
+        for _, step in ipairs(request) do
+            if last[step.key] == step then
+                save(step)
+            end
+            if request.wait_us > 0 and step[3] > 0 then
+                local start_us = now_us + step[3]
+                call('SET', beside(step.key, 'l'), start_us, 'PX', ttl_ms(start_us, now_us, ttl_floor_ms))
+            end
+        end
+        if request.reserve_us > 0 then
+            reserve(request)
+        end
+    end
+
+    -- Nothing is taken: answers say what they would have been, and only a denial itself may be noted.
+    local function withdraw(request)
+        for _, step in ipairs(request) do
+            if step[1] == 1 then
+                step[1], step[2], step[3], step[4], step[5] =
+                    step.rule.algorithm.peek(step.rule.limit, step.before, now_us, step.cost)
+            elseif step.first and step.after ~= step.before and not request.look then
+                save(step)
+            end
+        end
+    end
+
+    local function refusal(request)
+        if request.record and call('EXISTS', request.record) == 1 then
+            return TAKEN
+        end
+        for _, step in ipairs(request) do
+            if step.rule.stale then
+                return STALE
+            end
+        end
+    end
+
+    local function decide(request)
+        local refused = refusal(request)
+        if refused then
+            for _, step in ipairs(request) do
+                step[1], step[2], step[3], step[4], step[5] = refused, 0, 0, 0, 0
+            end
+        elseif try(request) and not request.look then
+            grant(request)
+        else
+            withdraw(request)
+        end
+    end
+
+    return { read = read_request, decide = decide }
+end
+
+-- One unit of one limit: the same, without the ceremony.
+local function take_one(rule, key)
+    if rule.stale then
+        return STALE, 0, 0, 0, 0
+    end
+    local algorithm, limit = rule.algorithm, rule.limit
+    local state = load_state(algorithm, key, limit, now_us)
+    local after, allowed, remaining, retry_after_us, reset_after_us, level = algorithm.take(limit, state, now_us, 1)
+    if after ~= state then
+        save_state(algorithm, key, limit, after, now_us, ttl_floor_ms)
+    end
+    return allowed, remaining, retry_after_us, reset_after_us, level
+end
+
+local careful
+for i = 1, read_byte() do
+    rules[i] = read_rule(now_us)
+end
+for i = 1, read_number() do
+    local steps = read_byte()
+    if steps == 0 then
+        requests[i] = read_byte()
+        if not rules[requests[i]] then
+            error('there is no such rule')
+        end
+        next_key = next_key + 1
+    else
+        careful = careful or machinery()
+        requests[i] = careful.read(steps)
+    end
+end
+if next_key ~= #KEYS + 1 or at ~= #packed + 1 or next_text ~= #ARGV + 1 then
+    error('the arguments do not fit the keys')
+end
+local reply, count = { now_us }, 1
+next_key = 1
+for _, request in ipairs(requests) do
+    if type(request) == 'number' then
+        reply[count + 1], reply[count + 2], reply[count + 3], reply[count + 4], reply[count + 5] =
+            take_one(rules[request], KEYS[next_key])
+        count, next_key = count + 5, next_key + 1
+    else
+        careful.decide(request)
+        for _, step in ipairs(request) do
+            for i = 1, 5 do
+                reply[count + i] = step[i]
+            end
+            count, next_key = count + 5, next_key + 1
+        end
+    end
+end
+return reply

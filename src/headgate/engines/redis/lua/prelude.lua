@@ -1,0 +1,80 @@
+-- prelude.lua -- what every algorithm and every script shares.
+--
+-- A script is this file, one file per algorithm, and one that says what to do. Numbers are doubles that hold
+-- integers below 2^53, as in the Python twin of each algorithm. States are strings of packed doubles. A
+-- state's fields are only ever appended to: old code ignores what it does not know, new code has a default for
+-- what is missing, and so both can run side by side on the same keys.
+--
+-- An algorithm is made by a function of its own, on first use in a call: a call pays only for what it needs. It is a
+-- table:
+--   fields                           how many numbers its state has
+--   numbers                          how many numbers its limit has, in the order the codec sends them
+--   text(limit, state)               the state as it is stored: its fields, and then the limit for people who list keys
+--   load(key, …), save(key, …)       instead of that, where the state is not a string
+--   take(limit, state, now_us, cost) -> state', allowed, remaining, retry_after_us, reset_after_us, level
+--   peek(limit, state, now_us, cost) -> allowed, remaining, retry_after_us, reset_after_us, level
+--   force(limit, state, now_us, cost) -> state', allowed, …
+--   mark(state), refund(limit, state, mark, now_us, cost, refunded) -> state', given
+--   used(limit, state, now_us), idle_at_us(limit, state)
+-- A limit and a state are arrays of numbers, a state is nil when the key was never used, and no function changes the
+-- state it is given: a step that is not written has not happened.
+local MAX_EXACT = 9007199254740991
+local NEVER = -1
+local ORDER = { 'fixed_window', 'sliding_window', 'sliding_log', 'token_bucket', 'exponential_backoff', 'adaptive',
+    'concurrency' }
+local DOUBLES = '<' .. string.rep('d', 20)
+local floor, max, min = math.floor, math.max, math.min
+local call = redis.call
+local pack, unpack_numbers = struct.pack, struct.unpack
+local sources, algorithms = {}, {}
+
+-- The algorithm with that place in ORDER.
+local function algorithm_of(number)
+    local algorithm = algorithms[number]
+    if not algorithm then
+        algorithm = sources[ORDER[number]]()
+        algorithm.number = number
+        algorithm.format = string.sub(DOUBLES, 1, algorithm.fields + 1)
+        algorithm.limit_format = string.sub(DOUBLES, 1, algorithm.numbers + 1)
+        algorithms[number] = algorithm
+    end
+    return algorithm
+end
+
+local function ceil_div(a, b)
+    return -floor(-a / b)
+end
+
+-- The time to live of a state, in milliseconds. `ttl_floor_ms` is what the caller wants it to be at least.
+local function ttl_ms(idle_at_us, now_us, ttl_floor_ms)
+    return max(ceil_div(idle_at_us - now_us, 1000) + 1000, ttl_floor_ms)
+end
+
+-- Another key that belongs to the same state: 'f' for refunds, 'l' for its line.
+local function beside(key, letter)
+    return 'hg:' .. letter .. string.sub(key, 5)
+end
+
+local function load_state(algorithm, key, limit, now_us)
+    if algorithm.load then
+        return algorithm.load(key, limit, now_us)
+    end
+    local text = call('GET', key)
+    if text then
+        return { unpack_numbers(algorithm.format, text) }
+    end
+end
+
+local function save_state(algorithm, key, limit, state, now_us, ttl_floor_ms)
+    local idle_at_us = algorithm.idle_at_us(limit, state)
+    if idle_at_us <= now_us then
+        call('DEL', key) -- Idle and absent mean the same.
+        return
+    end
+    local ttl = ttl_ms(idle_at_us, now_us, ttl_floor_ms)
+    if algorithm.save then
+        algorithm.save(key, limit, state, now_us, ttl)
+    else
+        call('SET', key, algorithm.text(limit, state), 'PX', ttl)
+    end
+end

@@ -1,0 +1,45 @@
+-- wire.lua -- how a script reads what it was sent. `codec.py` is the other side.
+--
+-- Everything is checked while it is read, and everything is read before the first write: a number that is not a whole
+-- one between 0 and 2^53 - 1 ends the script with nothing changed.
+local TAKE, PEEK, FORCE, SHADOW, USAGE = 0, 1, 2, 3, 4
+local packed, at = ARGV[1], 1
+local byte = string.byte
+
+local function checked(number)
+    if number >= 0 and number <= MAX_EXACT and number == floor(number) then
+        return number
+    end
+    error('a number is out of range')
+end
+
+local function read_byte()
+    at = at + 1
+    return byte(packed, at - 1)
+end
+
+local function read_number()
+    at = at + 8
+    return checked(unpack_numbers('<d', packed, at - 8))
+end
+
+-- A limit and the algorithm that counts it. Calendars that are out of date for this moment say so.
+local function read_rule(now_us)
+    local algorithm = algorithm_of(read_byte())
+    local limit = { unpack_numbers(algorithm.limit_format, packed, at) }
+    for i = 1, algorithm.numbers do
+        checked(limit[i])
+    end
+    at = at + 8 * algorithm.numbers
+    return { algorithm = algorithm, limit = limit, stale = algorithm.stale and algorithm.stale(limit, now_us) }
+end
+
+-- The moment of this call: the server's clock, read once, or a test's own.
+local function read_time()
+    local now_us, ttl_floor_ms = read_number(), read_number()
+    if now_us == 0 then
+        local time = call('TIME')
+        now_us = time[1] * 1000000 + time[2]
+    end
+    return now_us, ttl_floor_ms
+end

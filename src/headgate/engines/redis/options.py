@@ -1,0 +1,212 @@
+"""Options: what a URL says about a Redis, read once and checked.
+
+    redis://user:password@host:6379/0          rediss:// with TLS        redis+unix:///run/redis.sock?db=0
+    redis+sentinel://host:26379,host:26379/name            redis+cluster://host:6379,host:6379
+    the same with valkey in the place of redis
+
+Options follow as a query: `?deadline=0.25&max_batch=128`. Passwords never show in a repr, a log or an error.
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Address: TypeAlias = tuple[str, int]
+"""Host and port; a Unix socket is its path and 0."""
+
+Topology: TypeAlias = Literal["standalone", "sentinel", "cluster"]
+
+SCHEMES: Final[dict[str, tuple[Topology, bool]]] = {
+    "redis": ("standalone", False),
+    "rediss": ("standalone", True),
+    "redis+unix": ("standalone", False),
+    "redis+sentinel": ("sentinel", False),
+    "rediss+sentinel": ("sentinel", True),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+}
+MAX_SECRET_BYTES: Final = 64
+DEFAULT_PORT: Final = {"standalone": 6379, "sentinel": 26379, "cluster": 6379}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where a Redis is, who we are there, and how patient."""
+
+    topology: Topology
+    addresses: tuple[Address, ...]
+    master: str = ""
+    """The name by which Sentinels know the master."""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    sentinel_password: str = field(default="", repr=False)
+    db: int = 0
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    deadline: float = 1.0
+    """Seconds until a caller is told that there is no answer."""
+    connect_timeout: float = 1.0
+    max_connections: int = 64
+    """How many connections a blocking engine keeps to one server."""
+    max_batch: int = 128
+    """How many requests an async engine sends in one call."""
+    max_in_flight: int = 4
+    """How many such calls may be on their way at once."""
+    deny_cache: bool = True
+    """Whether denials are remembered for as long as they are sure to hold."""
+    secret: bytes = field(default=b"", repr=False)
+    hash_keys: bool = False
+
+    def __str__(self) -> str:
+        where = ",".join(host if port == 0 else f"{host}:{port}" for host, port in self.addresses)
+        return f"{self.topology} redis at {where}"
+
+
+def parse_url(url: str) -> Options:
+    """Read a URL; every mistake is a `ConfigError` that does not repeat the password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # Its message quotes the URL.
+        raise ConfigError("the Redis URL cannot be read; see the brackets of its address") from None
+    scheme = parts.scheme.replace("valkey", "redis")
+    if scheme not in SCHEMES:
+        known = ", ".join(f"{name}://" for name in SCHEMES)
+        raise ConfigError(f"no engine is called {parts.scheme!r}; for Redis there are {known}")
+    topology, secure = SCHEMES[scheme]
+    if parts.fragment or (scheme != "redis+unix" and "@" in parts.path + parts.query):
+        raise ConfigError(
+            "the Redis URL cannot be read; in a name or password write / as %2F, ? as %3F, "
+            "# as %23 and @ as %40"
+        )
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = userinfo.partition(":")
+    options = _query_options(parts.query)
+    tls = _tls_context(options, secure=secure)
+    path = unquote(parts.path)
+    addresses: tuple[Address, ...]
+    if scheme == "redis+unix":
+        if hosts or not path:
+            raise ConfigError("a Unix socket is written redis+unix:///path/to/redis.sock")
+        addresses = ((path, 0),)
+    else:
+        addresses = tuple(_address(host, topology) for host in (hosts or "localhost").split(","))
+        options.update(_path_options(path.strip("/"), topology))
+    if topology == "standalone" and len(addresses) > 1:
+        raise ConfigError("several hosts need redis+cluster:// or redis+sentinel://")
+    return Options(
+        topology,
+        addresses,
+        username=unquote(username),
+        password=unquote(password),
+        tls=tls,
+        **options,
+    )
+
+
+def _path_options(path: str, topology: Topology) -> dict[str, Any]:
+    if topology == "sentinel":
+        if not path:
+            raise ConfigError(
+                "redis+sentinel:// needs the master's name: redis+sentinel://host/name"
+            )
+        return {"master": path}
+    if topology == "cluster":
+        if path not in ("", "0"):
+            raise ConfigError("a Cluster has database 0 only")
+        return {}
+    return {"db": _whole("the database", path, 0, 1_000_000)} if path else {}
+
+
+def _address(text: str, topology: Topology) -> Address:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT[topology])
+    host = host.strip("[]")
+    if not host:
+        raise ConfigError("a host is missing in the Redis URL")
+    return host, _whole("a port", port, 1, 65_535)
+
+
+def _whole(what: str, text: str, low: int, high: int) -> int:
+    # The text is not repeated: a password that was not escaped may have ended up there.
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+        raise ConfigError(f"{what} in a Redis URL is a number from {low} to {high}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.001 <= seconds <= 3600:
+        raise ValueError
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 65_535):
+        raise ValueError
+    return int(text)
+
+
+def _secret(text: str) -> bytes:
+    if not 1 <= len(text.encode()) <= MAX_SECRET_BYTES:
+        raise ValueError
+    return text.encode()
+
+
+def _yes_or_no(text: str) -> bool:
+    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[text]
+
+
+QUERY_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "db": lambda text: _whole("db", text, 0, 1_000_000),
+    "deadline": _seconds,
+    "connect_timeout": _seconds,
+    "max_connections": _count,
+    "max_batch": _count,
+    "max_in_flight": _count,
+    "deny_cache": _yes_or_no,
+    "secret": _secret,
+    "hash_keys": _yes_or_no,
+    "sentinel_password": str,
+    "ca_file": str,
+    "cert_file": str,
+    "key_file": str,
+}
+
+
+def _query_options(query: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in QUERY_OPTIONS:
+            raise ConfigError(f"no option is called {name!r}; there are {', '.join(QUERY_OPTIONS)}")
+        if name in options:
+            raise ConfigError(f"the option {name!r} is given twice")
+        try:
+            options[name] = QUERY_OPTIONS[name](text)
+        except (ValueError, KeyError):
+            raise ConfigError(f"the option {name!r} has a value that makes no sense") from None
+    return options
+
+
+def _tls_context(options: dict[str, Any], *, secure: bool) -> ssl.SSLContext | None:
+    """Verify the server and its name, against the system's authorities or one's own."""
+    ca, cert, key = (options.pop(name, None) for name in ("ca_file", "cert_file", "key_file"))
+    if not secure:
+        if ca or cert or key:
+            raise ConfigError("ca_file, cert_file and key_file need a rediss:// URL")
+        return None
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if cert is not None:
+            context.load_cert_chain(cert, key)
+    except OSError as error:
+        raise ConfigError(f"the certificates of the Redis URL cannot be used: {error}") from error
+    return context

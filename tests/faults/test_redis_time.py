@@ -1,0 +1,137 @@
+"""The server's clock steps, and two versions of the scripts share one store."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import (
+    Adaptive,
+    Concurrency,
+    ExponentialBackoff,
+    FixedWindow,
+    SlidingLog,
+    SlidingWindow,
+    TokenBucket,
+)
+from headgate.engines.redis.scripts import Script, script
+from headgate.engines.redis.sync import RedisEngine
+from tests.faults.load import LONG_US, window_of
+from tests.servers.fixtures import installed, on_flavours
+from tests.servers.redis import standalone
+
+if TYPE_CHECKING:
+    from headgate import Limit
+    from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+SECOND_US = 1_000_000
+HOUR_S = 3_600.0
+
+
+def short_limits() -> list[tuple[Limit, float]]:
+    """Limits of one second, and after how long an idle key must pass again at the latest."""
+    return [
+        (FixedWindow(5, SECOND_US), 1.0),
+        (SlidingWindow(5, SECOND_US), 2.0),
+        (SlidingLog(5, SECOND_US), 1.0),
+        (TokenBucket(5, SECOND_US), 1.0),
+        (ExponentialBackoff(5, SECOND_US, max_level=1), 2.0),
+        (Adaptive(5, SECOND_US), 2.0),
+        (Concurrency(5, SECOND_US), 1.0),
+    ]
+
+
+@pytest.mark.parametrize("flavour", ["redis-7.0", "valkey-9"])
+def test_a_clock_that_steps_back_an_hour_freezes_no_key(flavour: str) -> None:
+    with installed(), standalone(flavour, movable_clock=True) as server:
+        assert server.clock is not None
+        engine = RedisEngine(server.url)
+        hits = [(engine.bind(limit), limit, patience) for limit, patience in short_limits()]
+        for hit, limit, _ in hits:
+            assert hit(limit.name, 5)
+            assert not hit(limit.name, 5)
+        server.clock.step(-HOUR_S)
+        stepped = time.monotonic()
+        for hit, limit, _ in hits:
+            denied = hit(limit.name, 5)
+            assert not denied, limit.name  # A step back is no present, either.
+            assert denied.retry_after <= 2.0, limit.name
+        waiting = {limit.name: (hit, patience) for hit, limit, patience in hits}
+        while waiting:
+            assert time.monotonic() - stepped < 4.0, waiting.keys()
+            time.sleep(0.05)
+            for name, (hit, patience) in list(waiting.items()):
+                # Backoff is asked when it may pass: asking earlier makes it wait longer.
+                if time.monotonic() - stepped > patience and hit(name, 1):
+                    del waiting[name]
+        print(f"all pass again {time.monotonic() - stepped:.2f} s after the step")
+        engine.close()
+
+
+@pytest.mark.parametrize("flavour", ["redis-7.0", "valkey-9"])
+def test_a_clock_that_steps_forward_gives_a_window_early_and_no_more(flavour: str) -> None:
+    limit = window_of(5)
+    bucket = TokenBucket(5, 3_600 * SECOND_US)
+    with installed(), standalone(flavour, movable_clock=True) as server:
+        assert server.clock is not None
+        engine = RedisEngine(server.url)
+        for one in (limit, bucket):
+            assert engine.bind(one)("key", 5)
+        server.clock.step(30.0)
+        assert not engine.bind(limit)("key", 1)
+        assert not engine.bind(bucket)("key", 1)
+        server.clock.step(HOUR_S)
+        assert [bool(engine.bind(bucket)("key", 1)) for _ in range(6)] == [True] * 5 + [False]
+        engine.close()
+
+
+def upgraded(name: str) -> Script:
+    """The script of a later version, whose states have one more field than ours."""
+    written = b"algorithm.text(limit, state)"
+    text = script(name).text
+    assert text.count(written) == 1
+    text = text.replace(written, written + b" .. pack('<d', 42)")
+    return Script(name, text, script(name).sha)
+
+
+@on_flavours("redis_server", "redis-7.0", "redis-8")
+@pytest.mark.parametrize(
+    "limit",
+    [
+        FixedWindow(40, LONG_US),
+        SlidingWindow(40, LONG_US),
+        TokenBucket(40, LONG_US),
+        ExponentialBackoff(40, LONG_US),
+        Adaptive(40, LONG_US),
+    ],
+    ids=lambda limit: str(limit.name),
+)
+def test_an_old_and_a_new_version_share_a_key(redis_server: RedisServer, limit: Limit) -> None:
+    """A rolling upgrade: fields are only ever appended, so each reads what the other wrote."""
+    old, new = RedisEngine(redis_server.url), RedisEngine(redis_server.url)
+    later = upgraded("decide")
+    loaded = redis_server.call("SCRIPT", "LOAD", later.text)
+    new._operations._decide = Script(later.name, later.text, loaded.encode())
+    assert loaded.encode() != script("decide").sha
+    hits = [old.bind(limit), new.bind(limit)]
+    decisions = [hits[number % 2]("key", 1) for number in range(50)]
+    (name,) = redis_server.call("KEYS", "*")
+    old_size = _size(redis_server, name, old, limit)
+    new_size = _size(redis_server, name, new, limit)
+    assert [bool(one) for one in decisions] == [True] * 40 + [False] * 10
+    assert [one.remaining for one in decisions[:40]] == list(range(39, -1, -1))
+    assert old.usage("key", limit).used == new.usage("key", limit).used == 40
+    assert new_size == old_size + 8  # The later version did write its own format.
+    old.close()
+    new.close()
+
+
+def _size(server: RedisServer, name: str, engine: RedisEngine, limit: Limit) -> int:
+    """How large the state is after this engine wrote it."""
+    server.call("DEL", name)
+    engine.bind(limit)("key", 40)
+    return int(server.call("STRLEN", name))
