@@ -65,8 +65,9 @@ cover: setup servers ## Run the tests with branch coverage; the report is build/
 	$(RUN) pytest $(PARALLEL) --cov --cov-report=term --cov-report=html
 
 .PHONY: bench
-bench: setup ## Measure against other limiters, side by side.
+bench: setup servers ## Measure against other limiters, side by side.
 	$(RUN) bench.inprocess
+	$(RUN) bench.redis
 
 .PHONY: docs
 docs: setup ## Build the documentation into build/docs; warnings are errors.

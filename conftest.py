@@ -5,6 +5,8 @@ do the docstrings of one module. A decision record quotes code as it was, and is
 that cannot run here is preceded by `<!-- skip: next -->`.
 """
 
+from collections.abc import Callable
+
 import pytest
 from sybil import Sybil
 from sybil.document import PythonDocStringDocument
@@ -15,17 +17,56 @@ from sybil.typing import Parser
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for these by name.
+    _whole_and_empty,
+    redis_cluster,
+    redis_sentinel,
+    redis_server,
+    redis_servers,
+)
+from tests.servers.redis import Cluster, RedisServer, SentinelGroup
+
 # A pattern is matched from the right, so it holds at any depth below `path`.
 in_markdown: list[Parser] = [PythonCodeBlockParser(), SkipParser()]
 readme = Sybil(in_markdown, path=".", pattern="README.md")
-pages = Sybil(in_markdown, path="docs", pattern="*.md", exclude="decisions/*.md")
+pages = Sybil(
+    in_markdown, path="docs", pattern="*.md", excludes=["decisions/*.md", "how-to/use-redis*.md"]
+)
+# Pages about a store find a real one in the environment, as their reader does.
+stores = [
+    Sybil(in_markdown, path="docs", pattern=f"how-to/{page}.md", fixtures=[fixture])
+    for page, fixture in [
+        ("use-redis", "redis_in_environment"),
+        ("use-redis-sentinel", "sentinel_in_environment"),
+        ("use-redis-cluster", "cluster_in_environment"),
+    ]
+]
 docstrings = Sybil(
     [DocTestParser()],
     path="src",
     pattern="*.py",
     document_types={".py": PythonDocStringDocument},
 )
-pytest_collect_file = SybilCollection([readme, pages, docstrings]).pytest()
+pytest_collect_file = SybilCollection([readme, pages, *stores, docstrings]).pytest()
+
+
+@pytest.fixture
+def redis_in_environment(
+    redis_servers: Callable[[str], RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", redis_servers("redis-7.0").url)
+
+
+@pytest.fixture
+def sentinel_in_environment(
+    redis_sentinel: SentinelGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADGATE_ENGINE", redis_sentinel.url)
+
+
+@pytest.fixture
+def cluster_in_environment(redis_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADGATE_ENGINE", redis_cluster.url)
 
 
 class Scheduling(LoadScopeScheduling):

@@ -48,6 +48,8 @@ class Contender:
     """The slice that is timed: one operation for each key, in a loop of its own."""
     settle: Callable[[], object] = nothing
     """Called after a slice, untimed: lets background work end before the next one's turn."""
+    repeat: int = 1
+    """How often to run a slice: for one so fast that a single run would measure how it starts."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,14 @@ def race(contenders: Sequence[Contender], slices: Iterable[Keys], seed: int) -> 
         for number, keys in enumerate(slices):
             shuffle(order)
             for contender in order:
-                run = contender.run
+                run, times = contender.run, range(contender.repeat)
                 started_ns = perf_counter_ns()
-                run(keys)
+                for _ in times:
+                    run(keys)
                 took_ns = perf_counter_ns() - started_ns
                 contender.settle()
                 if number:
-                    outcome.rounds[contender.name].append(took_ns / len(keys))
+                    outcome.rounds[contender.name].append(took_ns / len(keys) / len(times))
     return outcome
 
 

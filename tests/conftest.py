@@ -5,14 +5,6 @@ import os
 import pytest
 from hypothesis import settings
 
-from tests.servers.fixtures import (  # noqa: F401 # Tests ask for these by name.
-    _whole_and_empty,
-    redis_cluster,
-    redis_sentinel,
-    redis_server,
-    redis_servers,
-)
-
 # The conformance suite ships with the package, where pytest does not look for asserts by itself.
 pytest.register_assert_rewrite("headgate.testing")
 

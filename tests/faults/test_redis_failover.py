@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate import Charge, EngineError
+from headgate.charge import Request
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.keys import slot_of
 from headgate.engines.redis.sync import RedisEngine
-from tests.faults.load import AsyncLoad, ThreadLoad, used, window_of
+from tests.faults.load import AsyncLoad, ThreadLoad, report, window_of
 from tests.servers.fixtures import on_flavours
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def test_callers_resume_when_sentinel_has_a_new_master(redis_sentinel: SentinelG
             record.told["allowed"] += 1
         await engine.aclose()
         over = record.allowed - limit.limit
-        print(
+        report(
             f"new master known after {known - killed:.2f} s, resumed {resumed_s:.3f} s later; "
             f"{over} above the limit of {limit.limit}, {record.unknown} unknown"
         )
@@ -78,7 +80,7 @@ def test_a_demoted_master_with_live_connections_is_left_for_the_new_one(
         time.sleep(0.5)
     engine.close()
     resumed_s = record.first_allowed_after(known)
-    print(f"resumed {resumed_s:.3f} s after the new master was known, told {dict(record.told)}")
+    report(f"resumed {resumed_s:.3f} s after the new master was known, told {dict(record.told)}")
     assert resumed_s < RESUME_S
     assert record.allowed_at[-1] > known
 
@@ -91,7 +93,7 @@ def test_a_sentinel_that_hangs_or_died_does_not_stop_anyone(redis_sentinel: Sent
     engine = RedisEngine(f"{redis_sentinel.url}?deadline=1&connect_timeout=0.3")
     started = time.monotonic()
     assert engine.bind(PLENTY)("key", 1)
-    print(f"found the master in {time.monotonic() - started:.3f} s")
+    report(f"found the master in {time.monotonic() - started:.3f} s")
     engine.close()
 
 
@@ -121,7 +123,7 @@ def test_a_dead_cluster_master_is_replaced_and_nobody_else_notices(redis_cluster
         await engine.aclose()
         resumed_s = hurt.first_allowed_after(known)
         lost = hurt.allowed - ledger
-        print(
+        report(
             f"new owner known after {known - killed:.2f} s, resumed {resumed_s:.3f} s later; "
             f"{lost} of {hurt.allowed} admissions lost, {hurt.unknown} unknown"
         )
@@ -147,7 +149,7 @@ def test_a_slot_that_moves_under_load_counts_nobody_twice(redis_cluster: Cluster
                 await asyncio.sleep(0.1)
         ledger = (await engine.usage("key", PLENTY)).used
         await engine.aclose()
-        print(f"{record.allowed} admissions through {moves} moves, {len(record.errors)} errors")
+        report(f"{record.allowed} admissions through {moves} moves, {len(record.errors)} errors")
         assert record.errors == []
         assert ledger == record.allowed
         assert moves >= 2
@@ -187,9 +189,9 @@ def test_slots_without_an_owner_are_an_error_and_others_are_served(redis_cluster
     for node in redis_cluster.masters:
         node.call("CLUSTER", "DELSLOTS", slot)
     try:
-        with pytest.raises(Exception, match="redis") as caught:
+        with pytest.raises(EngineError) as caught:
             hit("key", 1)
-        assert getattr(caught.value, "transient", False)
+        assert caught.value.transient
         assert all(hit(other, 1) for _ in range(20))
     finally:
         redis_cluster.masters[0].call("CLUSTER", "ADDSLOTS", slot)
@@ -201,8 +203,6 @@ def test_charges_in_many_slots_never_exceed_a_limit_and_leave_no_debt(
     redis_cluster: Cluster,
 ) -> None:
     """Two limits in two slots, many callers at once: what is denied in one is given back in the other."""
-    from headgate import Charge  # noqa: PLC0415
-    from headgate.charge import Request  # noqa: PLC0415
 
     async def main() -> None:
         engine = AsyncRedisEngine(redis_cluster.url)
@@ -212,6 +212,8 @@ def test_charges_in_many_slots_never_exceed_a_limit_and_leave_no_debt(
         for _ in range(8):
             decisions = await asyncio.gather(*(engine.decide([request]) for _ in range(10)))
             allowed += sum(bool(one) for (one,) in decisions)
+        while (await engine.decide([request]))[0]:  # What was denied only because of the crowd.
+            allowed += 1
         ledgers = [
             (await engine.usage("small", small)).used,
             (await engine.usage("large", large)).used,

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import EngineError
+from headgate import Charge, EngineError
+from headgate.charge import Request
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
-from tests.faults.load import AsyncLoad, ThreadLoad, used, window_of
+from tests.faults.load import AsyncLoad, ThreadLoad, report, used, window_of
 from tests.servers.fixtures import on_flavours
 from tests.servers.link import Link
 from tests.servers.process import HOST, free_ports, wait_until
@@ -91,6 +92,11 @@ def refusal(both: Both, **words: Any) -> EngineError:
     return caught.value
 
 
+async def warm_up(engine: AsyncRedisEngine) -> None:
+    """Connect, load the script, and charge the key once."""
+    await engine.decide([Request((Charge("key", PLENTY),))])
+
+
 def may_have_been_charged(error: EngineError) -> bool:
     return "may have been charged" in str(error)
 
@@ -141,7 +147,7 @@ def test_a_killed_server_is_a_definite_error_and_its_return_needs_no_help(
     redis_server.start()
     started = time.monotonic()
     assert both.hit().remaining == PLENTY.limit - 1  # It came back empty, and we said it once.
-    print(f"recovered {time.monotonic() - started:.3f} s after the restart")
+    report(f"recovered {time.monotonic() - started:.3f} s after the restart")
 
 
 def test_an_engine_may_start_before_its_server(caller: Callable[[str], Both]) -> None:
@@ -176,7 +182,7 @@ def test_a_killed_server_under_load_loses_nobody(redis_server: RedisServer) -> N
         assert 0 < before <= allowed_before_the_restart
         assert unknown == record.unknown <= 64  # Each caller had at most one request under way.
         recovery_s = record.first_allowed_after(back)
-        print(f"recovered {recovery_s:.3f} s after the restart, {record.unknown} unknown")
+        report(f"recovered {recovery_s:.3f} s after the restart, {record.unknown} unknown")
         assert recovery_s < SLACK_S
         assert record.slowest_s < 0.5 + SLACK_S
         assert used(redis_server.url, "key", PLENTY) == record.allowed - allowed_before_the_restart
@@ -208,7 +214,7 @@ def test_lost_replies_under_load_never_charge_twice(redis_server: RedisServer) -
     async def main() -> None:
         with Link(redis_server.port) as link:
             engine = AsyncRedisEngine(link.url)
-            await engine.bind(PLENTY)("key", 1)
+            await warm_up(engine)
             async with AsyncLoad(engine.bind(PLENTY), "key", 32, 0.001) as record:
                 for _ in range(10):
                     await asyncio.to_thread(link.lose_replies, 1, of=b"EVALSHA")
@@ -250,7 +256,7 @@ def test_500_callers_of_a_server_that_hangs_are_all_answered_in_time(
 ) -> None:
     async def main() -> None:
         engine = AsyncRedisEngine(f"{redis_server.url}?deadline=0.5")
-        await engine.bind(PLENTY)("key", 1)
+        await warm_up(engine)
         redis_server.stop()
         async with AsyncLoad(engine.bind(PLENTY), "key", 500, 0.001) as record:
             await asyncio.sleep(5)
@@ -261,7 +267,7 @@ def test_500_callers_of_a_server_that_hangs_are_all_answered_in_time(
             await asyncio.sleep(1)
         await engine.aclose()
         recovery_s = record.first_allowed_after(back)
-        print(f"slowest {record.slowest_s:.3f} s, recovery {recovery_s:.3f} s, {tasks} tasks")
+        report(f"slowest {record.slowest_s:.3f} s, recovery {recovery_s:.3f} s, {tasks} tasks")
         assert record.slowest_s < 0.5 + SLACK_S
         assert recovery_s < 0.5 + SLACK_S
         assert tasks < 500 + 50
@@ -347,7 +353,10 @@ def test_a_busy_script_of_somebody_else_is_waited_for(
     redis_server: RedisServer, caller: Callable[[str], Both]
 ) -> None:
     redis_server.config_set(busy_reply_threshold=20)
-    both, impatient = caller(f"{redis_server.url}?deadline=5"), caller(f"{redis_server.url}?deadline=0.2")
+    both, impatient = (
+        caller(f"{redis_server.url}?deadline=5"),
+        caller(f"{redis_server.url}?deadline=0.2"),
+    )
     both.hit()
     impatient.hit()
     with socket.create_connection((HOST, redis_server.port)) as raw:
@@ -384,7 +393,7 @@ def test_replies_torn_into_single_bytes_reach_the_one_who_asked(redis_server: Re
     async def main() -> None:
         with Link(redis_server.port) as link:
             engine = AsyncRedisEngine(f"{link.url}?max_batch=7&deadline=10")
-            await engine.bind(PLENTY)("key", 1)  # So that the script is there.
+            await engine.usage("own 0", PLENTY)  # So that the script is there.
             link.slice_bytes = 1
             hits: list[Any] = [engine.bind(window_of(100 + n))(f"own {n}", 1) for n in range(64)]
             decisions = await asyncio.gather(*hits)
@@ -484,7 +493,9 @@ def test_one_engine_serves_several_event_loops(redis_server: RedisServer) -> Non
     async def main() -> None:
         hit: Any = engine.bind(limit)
         for _ in range(5):
-            allowed.append(sum(map(bool, await asyncio.gather(*(hit("key", 1) for _ in range(10))))))
+            allowed.append(
+                sum(map(bool, await asyncio.gather(*(hit("key", 1) for _ in range(10)))))
+            )
         await engine.aclose()
 
     threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(4)]

@@ -18,7 +18,7 @@ from headgate import (
 )
 from headgate.engines.redis.scripts import Script, script
 from headgate.engines.redis.sync import RedisEngine
-from tests.faults.load import LONG_US, window_of
+from tests.faults.load import LONG_US, report, window_of
 from tests.servers.fixtures import installed, on_flavours
 from tests.servers.redis import standalone
 
@@ -68,7 +68,7 @@ def test_a_clock_that_steps_back_an_hour_freezes_no_key(flavour: str) -> None:
                 # Backoff is asked when it may pass: asking earlier makes it wait longer.
                 if time.monotonic() - stepped > patience and hit(name, 1):
                     del waiting[name]
-        print(f"all pass again {time.monotonic() - stepped:.2f} s after the step")
+        report(f"all pass again {time.monotonic() - stepped:.2f} s after the step")
         engine.close()
 
 

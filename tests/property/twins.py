@@ -216,7 +216,11 @@ class SlidingWindowTwin(Counting):
         self.most_lasting_us = 2 * window_us
         # At most 2**20 steps of whole microseconds, and no more than make limit * steps 2**51.
         most_steps = min(2**20, 2**51 // limit) if limit else 2**20
-        self.step_us = ceil(Fraction(window_us, most_steps))
+        least_us = ceil(Fraction(window_us, most_steps))
+        # A step that divides the window is better, if it is at most a sixteenth (or 100 ms) longer.
+        longest_us = least_us + min(least_us // 16, 100_000)
+        whole = (one for one in range(least_us, longest_us + 1) if window_us % one == 0)
+        self.step_us = min(whole, default=least_us)
         self.steps = ceil(Fraction(window_us, self.step_us))
 
     def windows_ago(self, charge: Charge, at_us: int) -> int:

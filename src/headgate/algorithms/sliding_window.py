@@ -19,7 +19,8 @@ limit; each aligned window on its own never holds more than the limit.
                         0    f = 0.9
 
 **Arithmetic.** The weight is taken in steps of the window, at most 2**20 of them and rounded up, so
-it is never in the caller's favour, and `limit · steps` stays exact. The state is
+it is never in the caller's favour, and `limit · steps` stays exact. Where a step of nearly that length
+divides the window it is taken, so that retry times come out round. The state is
 `(start_us, previous, current)`.
 """
 
@@ -56,7 +57,7 @@ class SlidingWindow:
         require_whole("limit", self.limit, 0, MAX_LIMIT)
         require_window(self.window_us)
         most_steps = min(MAX_STEPS, MAX_PRODUCT // max(1, self.limit))
-        step_us = -(-self.window_us // most_steps)
+        step_us = _whole_step_us(self.window_us, -(-self.window_us // most_steps))
         object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
         object.__setattr__(self, "step_us", step_us)
         object.__setattr__(self, "steps", -(-self.window_us // step_us))
@@ -207,3 +208,9 @@ class SlidingWindow:
         if current:
             return start_us + 2 * self.window_us
         return start_us + self.window_us if previous else now_us
+
+
+def _whole_step_us(window_us: int, least_us: int) -> int:
+    """The shortest step from `least_us` up, but not much longer, that divides the window; else that."""
+    nearby = range(least_us, least_us + min(least_us // 16, 100_000) + 1)
+    return next((step_us for step_us in nearby if window_us % step_us == 0), least_us)

@@ -234,7 +234,8 @@ class AsyncDenyCache:
 
         async def ask_and_remember(key: str, cost: int) -> Decision:
             sent_ns = ticks()
-            decision: Decision = await ask(key, cost)
+            answer = ask(key, cost)
+            decision: Decision = answer if isinstance(answer, Decision) else await answer
             if decision[2][0]:
                 denials.forget(key)
             else:

@@ -54,13 +54,24 @@ def test_after_two_windows_nothing_is_left() -> None:
 
 
 def test_the_weight_is_never_rounded_in_favour_of_the_caller() -> None:
-    """A window of a minute has steps of 58 us; until a step is over it counts in full."""
-    limit = SlidingWindow(10, 60_000_000)
+    """A window of a minute and 7 us has steps of 58 us; until a step is over it counts in full."""
+    limit = SlidingWindow(10, 60_000_007)
     assert (limit.step_us, limit.steps) == (58, 1_034_483)
-    state, _ = limit.take(None, 59_999_999, 10)
-    # 30 s before the end, 517,242 of 1,034,483 steps are left: a little more than one half.
-    assert limit.peek(state, 90_000_000, 5) == (False, 4, 22, 30_000_000, 0)
-    assert limit.peek(state, 90_000_022, 5)[0] is True
+    state, _ = limit.take(None, 60_000_006, 10)
+    middle_us = 60_000_007 + 30_000_004  # A little more than one half of the steps is left.
+    allowed, remaining, retry_after_us, _, _ = limit.peek(state, middle_us, 5)
+    assert (allowed, remaining) == (False, 4)
+    assert 0 < retry_after_us <= 58
+    assert limit.peek(state, middle_us + retry_after_us, 5)[0] is True
+
+
+def test_steps_divide_ordinary_windows_so_that_retry_times_are_round() -> None:
+    """A minute has a million steps of 60 us, and half of it is half of them."""
+    limit = SlidingWindow(10, 60_000_000)
+    assert (limit.step_us, limit.steps) == (60, 1_000_000)
+    state, _ = limit.take(None, 0, 10)
+    assert limit.peek(state, 0, 5) == (False, 0, 90_000_000, 120_000_000, 0)
+    assert limit.peek(state, 90_000_000, 5)[0] is True
 
 
 def test_a_peek_at_ten_of_ten_says_denied() -> None:

@@ -426,6 +426,7 @@ class LoopState:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._options.deadline)
         for link in self.links.values():
-            link.close()
+            link.abort()  # A polite end of TLS would outlive the loop, which may be about to close.
         self.links.clear()
-        await asyncio.sleep(0)
+        for _ in range(2):
+            await asyncio.sleep(0)

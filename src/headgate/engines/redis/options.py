@@ -97,6 +97,7 @@ def parse_url(url: str) -> Options:
         addresses = ((path, 0),)
     else:
         addresses = tuple(_address(host, topology) for host in (hosts or "localhost").split(","))
+        _require_honoured(options, topology, path)
         options.update(_path_options(path.strip("/"), topology))
     if topology == "standalone" and len(addresses) > 1:
         raise ConfigError("several hosts need redis+cluster:// or redis+sentinel://")
@@ -108,6 +109,16 @@ def parse_url(url: str) -> Options:
         tls=tls,
         **options,
     )
+
+
+def _require_honoured(options: dict[str, Any], topology: Topology, path: str) -> None:
+    """Refuse what would be ignored."""
+    if "sentinel_password" in options and topology != "sentinel":
+        raise ConfigError("sentinel_password needs a redis+sentinel:// URL")
+    if "db" in options and topology == "cluster":
+        raise ConfigError("a Cluster has database 0 only")
+    if "db" in options and topology == "standalone" and path.strip("/"):
+        raise ConfigError("the database is given twice")
 
 
 def _path_options(path: str, topology: Topology) -> dict[str, Any]:

@@ -56,7 +56,8 @@ def decide_spread(request: Request, groups: list[Request]) -> Steps:
     """Look everywhere, take slot by slot, and undo on a denial; returns the decision."""
     looks: list[Decision] = []
     for group in groups:
-        looks.append((yield Look(Request(group.charges))))
+        look = yield Look(Request(group.charges))
+        looks.append(look)
     if all(charge.kind is Kind.PEEK for charge in request.charges):
         return _joined(request, groups, looks)
     refusing = [place for place, look in enumerate(looks) if not _passes(groups[place], look)]

@@ -102,5 +102,7 @@ def test_six_processes_on_one_key_pass_exactly_the_limit(redis_server: RedisServ
     assert admitted == [LIMIT] * (len(LIMITS) * ROUNDS)
     engine = RedisEngine(redis_server.url)
     for number in range(ROUNDS):
-        assert [engine.usage(f"key {number}", limit).used for limit in LIMITS] == [LIMIT] * len(LIMITS)
+        assert [engine.usage(f"key {number}", limit).used for limit in LIMITS] == [LIMIT] * len(
+            LIMITS
+        )
     engine.close()

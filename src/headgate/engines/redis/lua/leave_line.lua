@@ -14,5 +14,10 @@ if after == state then
     return { 0 }
 end
 save_state(bucket, KEYS[1], limit, after, now_us, ttl_floor_ms)
-call('DEL', beside(KEYS[1], 'l'))
+local line, ends_us = beside(KEYS[1], 'l'), bucket.line_ends_us(limit, after, now_us)
+if ends_us > 0 then -- Others still stand there: the line ends where the last of them starts.
+    call('SET', line, ends_us, 'PX', ttl_ms(ends_us, now_us, ttl_floor_ms))
+else
+    call('DEL', line)
+end
 return { 1 }

@@ -72,6 +72,11 @@ function sources.token_bucket()
             return { now_us, asked }, 1, 0, late_us, ceil_div(asked, GRAIN), asked
         end,
 
+        line_ends_us = function(limit, state, now_us)
+            local late = backlog_at(state, now_us) - limit[2] * limit[3]
+            return late > 0 and now_us + ceil_div(late, GRAIN) or 0
+        end,
+
         leave_line = function(limit, state, mark, now_us, cost)
             if not state or state[1] ~= mark[1] or state[2] ~= mark[2] then
                 return state

@@ -1,0 +1,216 @@
+"""How an engine gets in: TLS, Unix sockets, passwords, and a user that may do nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate import Concurrency, EngineError, FixedWindow
+from headgate.engines.redis.aio import AsyncRedisEngine
+from headgate.engines.redis.scripts import script
+from headgate.engines.redis.sync import RedisEngine
+from headgate.testing import Blocking, ManualClock
+from headgate.testing.conformance import START, EngineConformance
+from headgate.testing.story import all_stories, differences, replay
+from tests.servers.fixtures import on_flavours
+from tests.servers.process import HOST
+from tests.servers.redis import WITH_TLS, standalone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate import Engine
+    from tests.servers.redis import RedisServer
+
+pytestmark = pytest.mark.slow
+
+CANARY = "c4n4ry-p4ssw0rd"
+LIMIT = FixedWindow(1_000, 250 * 86_400_000_000)
+KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+def hit(kind: str, url: str, times: int = 1) -> list[Any]:
+    """Hit a key a few times through an engine of its own."""
+    if kind == "sync":
+        engine = RedisEngine(url)
+        try:
+            return [engine.bind(LIMIT)("key", 1) for _ in range(times)]
+        finally:
+            engine.close()
+
+    async def main() -> list[Any]:
+        engine = AsyncRedisEngine(url)
+        try:
+            return [await engine.bind(LIMIT)("key", 1) for _ in range(times)]  # type: ignore[misc]
+        finally:
+            await engine.aclose()
+
+    return asyncio.run(main())
+
+
+@pytest.fixture(scope="module")
+def secure() -> Iterator[RedisServer]:
+    with standalone(WITH_TLS, tls=True, unix_socket=True, requirepass=CANARY) as server:
+        yield server
+
+
+@KINDS
+def test_a_unix_socket_is_as_good_as_a_port(secure: RedisServer, kind: str) -> None:
+    url = f"redis+unix://:{CANARY}@{secure.socket}"
+    assert hit(kind, url)
+
+
+@KINDS
+def test_tls_with_an_authority_of_ones_own(secure: RedisServer, kind: str) -> None:
+    assert secure.certificates is not None
+    accepted = int(secure.info("stats")["total_connections_received"])
+    for host in (HOST, "localhost"):
+        url = f"rediss://:{CANARY}@{host}:{secure.tls_port}?ca_file={secure.certificates.authority}"
+        assert all(hit(kind, url, 5))
+    made = int(secure.info("stats")["total_connections_received"]) - accepted
+    assert made == 2  # One engine keeps one connection, also through TLS.
+
+
+@KINDS
+def test_a_certificate_of_a_stranger_or_for_another_name_is_refused(
+    secure: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert secure.certificates is not None
+    authority = secure.certificates.authority
+    for url, reason in (
+        (f"rediss://:{CANARY}@{HOST}:{secure.tls_port}?deadline=0.3", "self-signed|unable to get"),
+        (
+            f"rediss://:{CANARY}@127.1:{secure.tls_port}?ca_file={authority}&deadline=0.3",
+            "mismatch",
+        ),
+        (
+            f"rediss://:{CANARY}@{HOST}:{secure.port}?ca_file={authority}&deadline=0.3",
+            "cannot connect|slow or gone",
+        ),
+    ):
+        with pytest.raises(EngineError, match=reason) as caught:
+            hit(kind, url)
+        assert CANARY not in "".join(traceback.format_exception(caught.value))
+    assert CANARY not in caplog.text
+
+
+@KINDS
+def test_a_server_may_ask_for_our_certificate(kind: str) -> None:
+    with standalone(WITH_TLS, tls=True, tls_auth_clients="yes") as server:
+        files = server.certificates
+        assert files is not None
+        url = f"rediss://{HOST}:{server.tls_port}?deadline=0.5&ca_file={files.authority}"
+        with pytest.raises(EngineError):
+            hit(kind, url)
+        assert hit(kind, f"{url}&cert_file={files.client}&key_file={files.client_key}")
+
+
+@KINDS
+def test_a_password_that_is_refused_is_told_and_never_shown(
+    secure: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for user in ("", "nobody"):
+        url = f"redis://{user}:{CANARY}wrong@{HOST}:{secure.port}?deadline=0.2"
+        with pytest.raises(EngineError, match=r"WRONGPASS|invalid") as caught:
+            hit(kind, url)
+        assert CANARY not in "".join(traceback.format_exception(caught.value))
+        engine = RedisEngine(url) if kind == "sync" else AsyncRedisEngine(url)
+        assert CANARY not in repr(engine) + str(engine.options)
+    with pytest.raises(EngineError, match="NOAUTH"):
+        hit(kind, f"redis://{HOST}:{secure.port}?deadline=0.2")
+    assert CANARY not in caplog.text
+
+
+# --- a server that may forget --------------------------------------------------------------------
+
+
+@KINDS
+@on_flavours("redis_server", "redis-7.0", "valkey-9")
+def test_a_server_that_can_evict_keys_is_warned_about_once(
+    redis_server: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    redis_server.config_set(maxmemory="100mb", maxmemory_policy="allkeys-lru")
+    try:
+        hit(kind, redis_server.url, 3)
+    finally:
+        redis_server.config_set(maxmemory=0, maxmemory_policy="noeviction")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "allkeys-lru" in caplog.text
+    caplog.clear()
+    hit(kind, redis_server.url, 3)
+    assert caplog.text == ""
+
+
+# --- the least that a user must be allowed -------------------------------------------------------
+
+USED_BY_THE_ENGINE = {"EVALSHA", "EVAL", "SCAN", "DEL", "GET", "ZSCORE", "HGET"}
+COMMANDS = USED_BY_THE_ENGINE | {
+    name
+    for one in ("decide", "settle", "leave_line", "slots")
+    for name in re.findall(r"call\('([A-Z]+)'", script(one).text.decode())
+}
+
+
+def allow(server: RedisServer, commands: set[str]) -> str:
+    """Make a user that may run these commands on our keys and nothing else; returns its URL."""
+    rules = [f"+{name.lower()}" for name in sorted(commands)]
+    server.call("ACL", "SETUSER", "headgate", "reset", "on", f">{CANARY}", "~hg:*", *rules)
+    return f"redis://headgate:{CANARY}@{HOST}:{server.port}/0?deadline=0.5"
+
+
+class TestLeastPrivilege(EngineConformance):
+    """The whole suite, as a user that may touch `hg:*` with two dozen commands."""
+
+    programs = 20
+
+    @pytest.fixture(params=["sync", "async"])
+    def engine(
+        self, request: pytest.FixtureRequest, redis_server: RedisServer, clock: ManualClock
+    ) -> Iterator[Engine]:
+        url = allow(redis_server, COMMANDS)
+        engine: Engine
+        if request.param == "sync":
+            engine = RedisEngine(url, clock=clock)
+        else:
+            engine = Blocking(AsyncRedisEngine(url, clock=clock))
+        yield engine
+        engine.close()
+        redis_server.call("ACL", "DELUSER", "headgate")
+
+
+@on_flavours("redis_server", "redis-7.0")
+def test_no_command_of_the_least_privilege_is_too_many(redis_server: RedisServer) -> None:
+    """Without any one of them, some story cannot be told."""
+
+    def told(commands: set[str]) -> bool:
+        url = allow(redis_server, commands)
+        for story in all_stories():
+            clock = ManualClock(START)
+            engine = RedisEngine(url, clock=clock)
+            redis_server.flush()
+            try:
+                assert differences(replay(story, engine, clock)) == ""
+            except EngineError:
+                return False
+            finally:
+                engine.close()
+        redis_server.flush()
+        engine = RedisEngine(url)  # By the server's clock, which no story asks.
+        try:
+            engine.bind(Concurrency(1, 60_000_000))("key", 1)
+            return len(engine.list_keys().entries) == 1
+        except EngineError:
+            return False
+        finally:
+            engine.close()
+
+    assert told(COMMANDS)
+    needless = {name for name in COMMANDS if told(COMMANDS - {name})}
+    redis_server.call("ACL", "DELUSER", "headgate")
+    assert needless == set(), sorted(COMMANDS)
