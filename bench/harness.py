@@ -152,7 +152,7 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
 
 
 def _is_number(cell: str) -> bool:
-    return cell in {"", "-"} or cell.rstrip("x").replace(",", "").replace(".", "").isdigit()
+    return cell in {"", "-"} or cell.rstrip("x%").replace(",", "").replace(".", "").isdigit()
 
 
 def save(path: Path, result: dict[str, Any]) -> None:

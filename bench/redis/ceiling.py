@@ -50,7 +50,8 @@ class Ceiling:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = hiredis.Reader()
         self._next = 0
-        self._socket.sendall(hiredis.pack_command((b"SCRIPT", b"LOAD", script("decide").text)))
+        load: Any = (b"SCRIPT", b"LOAD", script("decide").text)
+        self._socket.sendall(hiredis.pack_command(load))
         self._reply()
 
     def __enter__(self) -> Self:

@@ -155,8 +155,8 @@ class Limits:
 
     async def close(self) -> None:
         """Close the connections, which the library leaves open."""
-        client: Any = self._storage.bridge.get_connection()
-        await client.aclose()
+        bridge: Any = self._storage.bridge
+        await bridge.get_connection().aclose()
 
 
 class LimitsThree(Limits):
@@ -239,7 +239,8 @@ class FastapiLimiter:
         """Hit once."""
         self._sha = self._sha or await self._client.script_load(self.script)
         name = "fastapi-limiter:" + key
-        return await self._client.evalsha(self._sha, 1, name, self._limit, self._window_ms) == 0
+        reply = await self._client.evalsha(self._sha, 1, name, self._limit, self._window_ms)
+        return bool(reply == 0)
 
     async def work(self, keys: Iterator[str], took_ns: list[int]) -> None:
         """Hit and note."""
@@ -389,3 +390,7 @@ ENTRIES: dict[str, Entry] = {
 }
 """Everybody who counts. Ours are named after their algorithm."""
 PEERS = tuple(name for name in ENTRIES if name not in OURS)
+THREE_CHARGES: dict[str, Entry] = {
+    **{name: partial(HeadgateThree, name) for name in OURS[:3]},
+    **{f"limits {strategy}": partial(LimitsThree, strategy) for strategy in Limits.strategies},
+}

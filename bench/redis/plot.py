@@ -9,6 +9,7 @@ import matplotlib as mpl
 mpl.use("Agg")  # Needs no screen, and has to be said before pyplot is imported.
 
 import matplotlib.pyplot as plt
+from matplotlib.ticker import MaxNLocator
 
 from .contenders import OURS
 
@@ -37,7 +38,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         axis.set_xlabel("decisions per second (more is better)")
         axis.margins(x=0.2)
         axis.spines[["top", "right"]].set_visible(False)
-        axis.xaxis.set_major_locator(plt.MaxNLocator(4))
+        axis.xaxis.set_major_locator(MaxNLocator(4))
         for label in axis.get_yticklabels():
             label.set_fontweight("bold" if label.get_text() in OURS else "normal")
     figure.suptitle("Headgate (bold) beside other limiters, on one Redis server and in one run")

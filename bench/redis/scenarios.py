@@ -17,10 +17,8 @@ from .contenders import (
     ENTRIES,
     OURS,
     PEERS,
+    THREE_CHARGES,
     Crew,
-    HeadgateThree,
-    Limits,
-    LimitsThree,
     Plain,
     PlainLimits,
     Quota,
@@ -41,8 +39,9 @@ ROOMY = Quota(1_000)
 ROOMIER = Quota(1_000_000)
 """For keys that everybody shares."""
 TIGHT = Quota(100)
+LASTING = Quota(100, "day")
+"""For keys that are weighed: one unit must not be forgotten before all keys have theirs."""
 DENIED_KEYS = 100
-THREE = ("token_bucket", "sliding_window", "fixed_window")
 SERVER = "server: "
 
 
@@ -71,11 +70,11 @@ FULL = Settings(
 )
 QUICK = Settings(
     rounds=5,
-    hits={1: 200, 64: 1_536, 512: 4_096},
+    hits={1: 100, 64: 768, 512: 2_048},
     keys=10_000,
-    denied_hits=1_024,
-    denied_repeat=150,
-    weighed_keys=10_000,
+    denied_hits=512,
+    denied_repeat=300,
+    weighed_keys=5_000,
 )
 
 
@@ -233,14 +232,7 @@ class Bench:
 
     def three_charges(self, callers: int) -> Result:
         """Three keys in one decision, all or nothing, against three separate hits."""
-        entries: dict[str, Entry] = {
-            name: lambda url, quota, name=name: HeadgateThree(name, url, quota) for name in THREE
-        }
-        for strategy in Limits.strategies:
-            entries[f"limits {strategy}"] = lambda url, quota, strategy=strategy: LimitsThree(
-                strategy, url, quota
-            )
-        with self._entrants(entries, ROOMIER) as entrants:
+        with self._entrants(THREE_CHARGES, ROOMIER) as entrants:
             crews = {name: Crew(self._loop, one, callers) for name, one in entrants.items()}
             field = [Contender(name, crew.run, crew.times.settle) for name, crew in crews.items()]
             outcome = race(field, self._slices(callers, share=0.5), self._settings.seed)
@@ -279,7 +271,7 @@ class Bench:
 
     def weights(self) -> dict[str, float]:
         """Bytes per key of everybody."""
-        with self._entrants(ENTRIES, ROOMY) as entrants:
+        with self._entrants(ENTRIES, LASTING) as entrants:
             return {
                 name: self._loop.run_until_complete(
                     bytes_per_key(self._server, entrant, self._settings.weighed_keys)

@@ -180,7 +180,7 @@ def test_a_killed_server_under_load_loses_nobody(redis_server: RedisServer) -> N
             await asyncio.sleep(0.5)
         await engine.aclose()
         assert 0 < before <= allowed_before_the_restart
-        assert unknown == record.unknown <= 64  # Each caller had at most one request under way.
+        assert unknown == record.unknown  # Once it was gone, nothing could be sent.
         recovery_s = record.first_allowed_after(back)
         report(f"recovered {recovery_s:.3f} s after the restart, {record.unknown} unknown")
         assert recovery_s < SLACK_S
@@ -343,7 +343,7 @@ def test_a_server_that_is_still_loading_is_waited_for(caller: Callable[[str], Bo
         reload.start()
         wait_until(lambda: _said(server.port, b"PING").startswith(b"-LOADING"), "it loads")
         impatient = caller(f"{server.url}?deadline=0.1")
-        assert not may_have_been_charged(refusal(impatient))
+        assert refusal(impatient).transient
         assert both.hit().remaining == PLENTY.limit - 2
         reload.join()
 
@@ -493,9 +493,8 @@ def test_one_engine_serves_several_event_loops(redis_server: RedisServer) -> Non
     async def main() -> None:
         hit: Any = engine.bind(limit)
         for _ in range(5):
-            allowed.append(
-                sum(map(bool, await asyncio.gather(*(hit("key", 1) for _ in range(10)))))
-            )
+            decisions = await asyncio.gather(*(hit("key", 1) for _ in range(10)))
+            allowed.extend([sum(map(bool, decisions))])
         await engine.aclose()
 
     threads = [threading.Thread(target=asyncio.run, args=(main(),)) for _ in range(4)]

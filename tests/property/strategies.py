@@ -120,8 +120,15 @@ concurrencies: Final = st.builds(
     counts(MAX_MEMBERS),
     st.sampled_from([1_000, 30_000_000, DAY_US]) | st.integers(1_000, 10_000),
 )
-
 few_slots: Final = st.builds(Concurrency, st.integers(1, 6))
+quick_backoffs: Final = st.builds(
+    ExponentialBackoff,
+    st.integers(1, 5),
+    windows_us,
+    denials_per_level=st.integers(1, 3),
+    max_level=st.integers(1, 4),
+)
+"""Those that reach the top, and a cool-down, after a few denials."""
 
 ZONES: Final = (
     "UTC",
@@ -214,11 +221,12 @@ class Draft(NamedTuple):
     which: int
 
 
-_PARTS: Final = (0, 0, 0, 0, 1, 3, 64, 100, 512, 777, 1365, 2048, 2500, 3071, 3333, 4000, 4095)
+_PARTS: Final = (*(0,) * 12, 1, 3, 64, 100, 512, 777, 1365, 2048, 2500, 3071, 3333, 4000, 4095)
 _FORWARDS: Final = [
     Move(spans, parts, us, back=False)
     for spans, parts, us in product((0, 0, 0, 1, 1, 2, 3), _PARTS, (0, 1, -1))
 ]
+_STAY: Final = Move(0, 0, 0, back=False)
 _BACKWARDS: Final = [move._replace(back=True) for move in _FORWARDS]
 _AMOUNTS: Final = [Amount(*one) for one in product((0, 0, 0, 64, 64, 32, 1), (1, 0, 2, 3, -1))]
 HUGE: Final = Amount(65, 0)
@@ -275,7 +283,10 @@ def drafts(*verbs: str, back: bool = True, most: int = 30) -> st.SearchStrategy[
     moves = 4 * _FORWARDS + _BACKWARDS if back else _FORWARDS
     amounts = [*_AMOUNTS, HUGE, HUGE] if "force" in verbs else _AMOUNTS
     draft = st.tuples(
-        st.sampled_from(verbs), one_of_many(moves), one_of_many(amounts), st.integers(0, 30)
+        st.sampled_from(verbs),
+        st.just(_STAY) | one_of_many(moves),
+        one_of_many(amounts),
+        st.integers(0, 30),
     ).map(Draft._make)
     return st.lists(draft, max_size=most) | st.lists(draft, min_size=most // 2, max_size=most)
 

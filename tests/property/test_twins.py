@@ -18,6 +18,7 @@ from tests.property.strategies import (
     Story,
     concurrencies,
     few_slots,
+    quick_backoffs,
     stories,
     token_buckets,
 )
@@ -125,6 +126,14 @@ def test_an_algorithm_equals_its_twin(name: str, data: st.DataObject) -> None:
     """Whatever happens to a key, allowed, remaining, retry, reset, level and count are the same."""
     story = data.draw(stories(LIMITS[name], "take", "take", "take", "peek", "force", "refund"))
     pair = Pair(story.limit, TWINS[name](story.limit), story.start_us)
+    for event in story.events:
+        pair.play(event)
+
+
+@given(story=stories(quick_backoffs, "take", "take", "take", "take", "peek", "force", "refund"))
+def test_backoff_under_pressure_equals_its_twin(story: Story) -> None:
+    """Up to the top and down again, with cool-downs and admissions in between."""
+    pair = Pair(story.limit, TWINS["exponential_backoff"](story.limit), story.start_us)
     for event in story.events:
         pair.play(event)
 

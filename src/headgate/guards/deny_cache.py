@@ -33,11 +33,13 @@ MAX_KEYS: Final = 65_536
 class Denials:
     """Denials of one limit, by key. Holds at most `MAX_KEYS`; forgetting one only costs a question."""
 
-    __slots__ = ("_known", "_ticks")
+    __slots__ = ("_known", "_ticks", "era")
 
     def __init__(self, clock: Clock) -> None:
         self._known: dict[str, tuple[int, int, int, Decision]] = {}
         self._ticks = clock.ticks
+        self.era = 0
+        """Ends whenever units are given back: a denial from an earlier one may not hold any more."""
 
     def recall(self, key: str, cost: int) -> Decision | None:
         """The denial that still holds for this cost, as it would be told now."""
@@ -62,10 +64,10 @@ class Denials:
         )
         return Decision((key, limit, answer, context._replace(source="cache")))
 
-    def remember(self, decision: Decision, cost: int, sent_ns: int) -> None:
+    def remember(self, decision: Decision, cost: int, sent_ns: int, era: int) -> None:
         """Keep a denial for as long as it is sure to hold."""
         retry_after_us = decision[2][2]
-        if retry_after_us <= 0:
+        if retry_after_us <= 0 or era != self.era:
             return
         if len(self._known) >= MAX_KEYS:
             self._known.clear()
@@ -77,8 +79,14 @@ class Denials:
         if self._known:
             self._known.pop(key, None)
 
+    def renew(self, key: str) -> None:
+        """Units were given back: ask again, and disbelieve denials that are still on their way."""
+        self.era += 1
+        self.forget(key)
+
     def clear(self) -> None:
         """Ask again for everything."""
+        self.era += 1
         self._known.clear()
 
 
@@ -112,10 +120,15 @@ class DenialBook:
                 denials.clear()
             else:
                 for key in keys:
-                    denials.forget(key)
+                    denials.renew(key)
+
+    def renew(self, key: str) -> None:
+        """A key was reset."""
+        for denials in self._by_limit.values():
+            denials.renew(key)
 
     def forget(self, key: str) -> None:
-        """A key was reset."""
+        """A key was charged elsewhere."""
         for denials in self._by_limit.values():
             denials.forget(key)
 
@@ -149,12 +162,12 @@ class DenyCache:
             known = denials.recall(key, cost)
             if known is not None:
                 return known
-            sent_ns = ticks()
+            sent_ns, era = ticks(), denials.era
             decision = ask(key, cost)
             if decision[2][0]:
                 denials.forget(key)
             else:
-                denials.remember(decision, cost, sent_ns)
+                denials.remember(decision, cost, sent_ns, era)
             return decision
 
         return hit
@@ -179,7 +192,7 @@ class DenyCache:
     def leave_line(self, decision: Decision) -> None:
         """See `Engine.leave_line`."""
         self._engine.leave_line(decision)
-        self._book.forget(decision.key)
+        self._book.renew(decision.key)
 
     def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """See `Engine.renew`."""
@@ -196,7 +209,7 @@ class DenyCache:
     def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
         """See `Engine.reset`."""
         self._engine.reset(key, limit, rule)
-        self._book.forget(key)
+        self._book.renew(key)
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """See `Engine.list_keys`."""
@@ -233,13 +246,13 @@ class AsyncDenyCache:
         recall = denials.recall
 
         async def ask_and_remember(key: str, cost: int) -> Decision:
-            sent_ns = ticks()
+            sent_ns, era = ticks(), denials.era
             answer = ask(key, cost)
             decision: Decision = answer if isinstance(answer, Decision) else await answer
             if decision[2][0]:
                 denials.forget(key)
             else:
-                denials.remember(decision, cost, sent_ns)
+                denials.remember(decision, cost, sent_ns, era)
             return decision
 
         def hit(key: str, cost: int) -> Any:
@@ -269,7 +282,7 @@ class AsyncDenyCache:
     async def leave_line(self, decision: Decision) -> None:
         """See `Engine.leave_line`."""
         await self._engine.leave_line(decision)
-        self._book.forget(decision.key)
+        self._book.renew(decision.key)
 
     async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """See `Engine.renew`."""
@@ -286,7 +299,7 @@ class AsyncDenyCache:
     async def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
         """See `Engine.reset`."""
         await self._engine.reset(key, limit, rule)
-        self._book.forget(key)
+        self._book.renew(key)
 
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """See `Engine.list_keys`."""

@@ -75,6 +75,8 @@ def test_nothing_passes_in_the_cool_down_of_one_window() -> None:
     cooled_us = half_us + MINUTE_US
     assert LIMIT.peek(state, cooled_us - 1, 1)[:3] == (False, 0, 32 * SECOND_US)
     assert LIMIT.peek(state, cooled_us, 1)[:3] == (True, 1, 0)
+    assert LIMIT.take(state, cooled_us - 1, 1)[1][0] is False
+    assert LIMIT.take(state, cooled_us, 1)[1][0] is True
 
 
 def test_a_window_without_a_denial_is_one_level_down() -> None:
@@ -133,9 +135,26 @@ def test_a_run_longer_than_a_level_now_needs_still_leads_up() -> None:
 
 
 def test_every_level_is_forgiven_in_the_end() -> None:
-    """One window for each, after the one with the denials."""
-    state = pressed(30)
-    assert LIMIT.idle_at_us(state) == T_US + 4 * MINUTE_US
+    """One window for each, after the one with the denials; a run of denials needs one as well."""
+    assert LIMIT.idle_at_us(pressed(0)) == T_US + MINUTE_US
+    assert LIMIT.idle_at_us(pressed(3)) == T_US + 2 * MINUTE_US
+    assert LIMIT.idle_at_us(pressed(30)) == T_US + 4 * MINUTE_US
+
+
+def test_a_key_that_was_given_everything_back_is_idle_at_once() -> None:
+    """It means the same as one that was never used."""
+    state = pressed(0)
+    state_then, given = LIMIT.refund(state, LIMIT.mark(state), T_US, 16, 0)
+    assert given == 16
+    assert state_then is not None
+    assert LIMIT.idle_at_us(state_then) == 0
+
+
+def test_an_admission_at_a_level_says_when_all_is_forgiven() -> None:
+    """At level 3 two of sixteen pass a minute; three quiet windows are left after this one."""
+    state, admitted = LIMIT.take(pressed(30), T_US + MINUTE_US, 2)
+    assert admitted == (True, 0, 0, 3 * MINUTE_US, 3)
+    assert LIMIT.take(state, T_US + MINUTE_US, 1)[1] == (False, 0, 8_000_000, 4 * MINUTE_US, 3)
 
 
 @pytest.mark.parametrize(

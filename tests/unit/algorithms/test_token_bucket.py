@@ -126,6 +126,13 @@ def test_who_would_wait_too_long_is_denied() -> None:
     assert denied == (False, 0, 2 * SECOND_US, 2 * SECOND_US, 0)
 
 
+def test_who_is_willing_to_wait_just_long_enough_is_let_in() -> None:
+    """Not a microsecond more is needed."""
+    states, _ = line(1, 1)
+    _, allowed = ONE_BY_ONE.line_up(states[-1], T_US, 1, 2 * SECOND_US)
+    assert allowed == (True, 0, 2 * SECOND_US, 3 * SECOND_US, 0)
+
+
 def test_the_last_in_line_gives_its_slot_back() -> None:
     """The next to come gets it."""
     states, _ = line(1, 1, 1)

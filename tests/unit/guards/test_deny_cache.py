@@ -60,6 +60,7 @@ class Counted:
     def __init__(self, engine: MemoryEngine) -> None:
         self._engine = engine
         self.asked: Counter[str] = Counter()
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -69,7 +70,9 @@ class Counted:
 
         def counted(key: str, cost: int) -> Decision:
             self.asked["hit"] += 1
-            return hit(key, cost)
+            decision = hit(key, cost)
+            self.meanwhile()
+            return decision
 
         return counted
 
@@ -183,6 +186,24 @@ def test_ones_own_reset_is_seen_at_once(cached: Engine, limit: Limit) -> None:
     spend(cached, limit)
     assert not cached.bind(limit)("key", 1)
     cached.reset("key", limit)
+    assert cached.bind(limit)("key", 1)
+
+
+def test_a_denial_that_was_on_its_way_during_a_reset_is_not_kept(
+    cached: Engine, store: Counted
+) -> None:
+    limit = FixedWindow(3, MINUTE_US)
+    for _ in range(3):
+        cached.bind(limit)("key", 1)
+
+    def reset() -> None:
+        store.meanwhile = lambda: None
+        inner: Any = cached._engine if isinstance(cached, Blocking) else cached
+        store._engine.reset("key", limit)
+        inner._book.renew("key")  # What `reset` does then.
+
+    store.meanwhile = reset
+    assert not cached.bind(limit)("key", 1)
     assert cached.bind(limit)("key", 1)
 
 

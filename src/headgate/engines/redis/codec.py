@@ -113,6 +113,8 @@ class Part:
     rules: tuple[bytes, ...]
     """The packed rule of each step."""
     token: str | None = None
+    record: bytes | None = None
+    """The name of its reservation."""
     look: bool = False
     """Whether only to say what would be answered, and to change nothing."""
 
@@ -175,7 +177,10 @@ class Codec:
         names = tuple(self.state_name(charge.key, limit, charge.rule) for charge, limit in steps)
         rules = tuple(self.rule(limit, now_us) for _, limit in steps)
         token = request.token or (secrets.token_hex(16) if request.reserve_us else None)
-        return Part(request, names, rules, token, look)
+        record = None
+        if request.reserve_us and token is not None:
+            record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
+        return Part(request, names, rules, token, record, look)
 
     def command(self, sha: bytes, parts: Sequence[Part | Plain]) -> list[Any]:
         """The EVALSHA of a batch."""
@@ -203,9 +208,8 @@ class Codec:
         if part.token is not None:
             options |= TOKEN
             texts.append(part.token.encode())
-            if request.reserve_us:
-                tag = self.keys.tag(request.charges[0].key)
-                texts.append(self.keys.reservation(tag, part.token))
+            if part.record is not None:
+                texts.append(part.record)
         steps = [
             _STEP.pack(rules.setdefault(rule, len(rules) + 1), KINDS[charge.kind], charge.cost)
             for rule, (charge, _) in zip(part.rules, part.steps, strict=True)

@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from headgate import FixedWindow, SlidingLog, TokenBucket, UsageError
 from headgate.charge import Charge, Request
+from headgate.engines.redis.codec import Codec
 from headgate.engines.redis.keys import KeyCodec, slot_of
 from headgate.engines.redis.sync import RedisEngine
 from headgate.testing.story import all_stories, replay
@@ -178,3 +179,17 @@ def test_no_key_ever_stays(redis_server: RedisServer, manual_clock: ManualClock)
         assert redis_server.call("DBSIZE") > 0
         engine.close()
         redis_server.flush()
+
+
+def test_a_reservation_is_named_by_its_own_namespace_whoever_it_travels_with() -> None:
+    """A batch may hold requests of several namespaces, and is packed by the first one."""
+    one, other = (
+        Codec(KeyCodec(namespace, clustered=True), lambda: 0, test_clock=False)
+        for namespace in ("one", "other")
+    )
+    request = Request((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token="token")  # noqa: S106
+    parts = [one.part(request), other.part(request)]
+    *_, first, first_record, second, second_record = one.command(b"", parts)
+    assert first == second == b"token"
+    assert first_record == KeyCodec("one", clustered=True).tag("key").join((b"hg:r", b"token"))
+    assert second_record == KeyCodec("other", clustered=True).tag("key").join((b"hg:r", b"token"))
