@@ -52,20 +52,25 @@ pytest_collect_file = SybilCollection([readme, pages, *stores, docstrings]).pyte
 
 @pytest.fixture
 def redis_in_environment(
-    redis_servers: Callable[[str], RedisServer], monkeypatch: pytest.MonkeyPatch
+    redis_servers: Callable[[str], RedisServer],  # noqa: F811 - a fixture is asked for by its name
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REDIS_URL", redis_servers("redis-7.0").url)
 
 
 @pytest.fixture
 def sentinel_in_environment(
-    redis_sentinel: SentinelGroup, monkeypatch: pytest.MonkeyPatch
+    redis_sentinel: SentinelGroup,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HEADGATE_ENGINE", redis_sentinel.url)
 
 
 @pytest.fixture
-def cluster_in_environment(redis_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def cluster_in_environment(
+    redis_cluster: Cluster,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("HEADGATE_ENGINE", redis_cluster.url)
 
 

@@ -90,7 +90,6 @@ def test_a_sliding_log_admits_at_most_its_limit_in_any_span_of_a_window(story: S
     assert max(spans, default=0) <= story.limit.limit
 
 
-@examples(2)
 @given(story=stories(st.builds(SlidingWindow, few, windows_us), "take", back=False))
 def test_a_sliding_window_admits_less_than_twice_its_limit_in_any_span_of_a_window(
     story: Story,
@@ -218,7 +217,7 @@ class Engine:
     ],
     ids=" ".join,
 )
-@examples(2)
+@examples(1.5)
 @given(data=st.data())
 def test_a_token_bucket_admits_at_most_burst_plus_rate_times_time(
     verbs: tuple[str, ...], data: st.DataObject

@@ -64,7 +64,7 @@ def one_by_one(limit: Limit, state: State, now_us: int, cost: int) -> tuple[Stat
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), cost=st.integers(0, 12))
 def test_many_units_at_once_are_admitted_only_if_they_are_one_by_one(
     name: str, data: st.DataObject, cost: int
@@ -82,7 +82,7 @@ def test_many_units_at_once_are_admitted_only_if_they_are_one_by_one(
 
 
 @pytest.mark.parametrize("name", ["token_bucket", "sliding_log", "concurrency"])
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), shift_us=st.integers(1, 10**15))
 def test_shifting_time_changes_nothing(name: str, data: st.DataObject, shift_us: int) -> None:
     """These know how long ago something was, not when."""
@@ -94,7 +94,7 @@ def test_shifting_time_changes_nothing(name: str, data: st.DataObject, shift_us:
 @pytest.mark.parametrize(
     "name", ["fixed_window", "sliding_window", "exponential_backoff", "adaptive"]
 )
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), windows=st.integers(1, 1_000))
 def test_shifting_time_by_whole_windows_changes_nothing(
     name: str, data: st.DataObject, windows: int
@@ -106,7 +106,7 @@ def test_shifting_time_by_whole_windows_changes_nothing(
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data())
 def test_peeks_change_nothing(name: str, data: st.DataObject) -> None:
     """The same story without its peeks is answered in the same way."""
@@ -123,7 +123,7 @@ def test_peeks_change_nothing(name: str, data: st.DataObject) -> None:
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), cost=st.integers(0, 12))
 def test_a_peek_says_what_a_take_would_answer(name: str, data: st.DataObject, cost: int) -> None:
     """Only `remaining` and reset differ, and only if something is taken; and in backoff, which counts."""
@@ -168,7 +168,7 @@ SMALL_LIMITS: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.mark.parametrize("name", SMALL_LIMITS)
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), more=st.integers(1, 20))
 def test_the_first_decision_that_a_larger_limit_changes_is_an_admission(
     name: str, data: st.DataObject, more: int
@@ -183,7 +183,7 @@ def test_the_first_decision_that_a_larger_limit_changes_is_an_admission(
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), costs=st.lists(st.integers(1, 5), max_size=6))
 def test_the_order_of_forced_charges_of_one_moment_does_not_matter(
     name: str, data: st.DataObject, costs: list[int]
@@ -204,7 +204,7 @@ def charged(limit: Limit, state: State, now_us: int, costs: list[int]) -> tuple[
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), costs=st.lists(st.integers(1, 5), max_size=6))
 def test_takes_of_one_moment_that_all_fit_do_so_in_any_order(
     name: str, data: st.DataObject, costs: list[int]
@@ -231,7 +231,7 @@ def taken(limit: Limit, state: State, now_us: int, costs: list[int]) -> tuple[St
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), later_us=st.integers(0, 3) | st.integers(0, 10**13))
 def test_from_idle_on_a_state_means_the_same_as_none(
     name: str, data: st.DataObject, later_us: int
@@ -248,7 +248,7 @@ def test_from_idle_on_a_state_means_the_same_as_none(
 
 
 @pytest.mark.parametrize("name", sorted(LIMITS.keys() - {"adaptive"}))
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), part=st.integers(0, 64))
 def test_reset_counts_down_to_the_moment_a_state_is_idle(
     name: str, data: st.DataObject, part: int
@@ -280,7 +280,7 @@ def test_adaptive_is_idle_when_its_last_candidate_is(data: st.DataObject) -> Non
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data())
 def test_a_state_survives_being_written_down(name: str, data: st.DataObject) -> None:
     """What was read back is written in the same way, and behaves in the same way."""
@@ -297,7 +297,7 @@ def test_a_state_survives_being_written_down(name: str, data: st.DataObject) -> 
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), cost=st.integers(0, 12))
 def test_a_peek_after_a_forced_charge_confirms_it(
     name: str, data: st.DataObject, cost: int
@@ -324,7 +324,7 @@ def counts_time(limit: Limit) -> bool:
 
 
 @every_algorithm
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data())
 def test_a_denied_take_leaves_the_very_same_state(name: str, data: st.DataObject) -> None:
     """A denial changes nothing, so hammering a limited key never delays its recovery."""
@@ -342,7 +342,7 @@ def counts_denials_now(limit: Limit) -> bool:
 
 
 @pytest.mark.parametrize("name", sorted(LIMITS.keys() - {"exponential_backoff"}))
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data())
 def test_hammering_does_not_move_the_moment_of_recovery(name: str, data: st.DataObject) -> None:
     """However often and whenever one asks, `retry_after_us` names the same moment."""
@@ -359,7 +359,7 @@ def test_hammering_does_not_move_the_moment_of_recovery(name: str, data: st.Data
 
 
 @pytest.mark.parametrize("name", SMALL_LIMITS)
-@examples(0.2)
+@examples(0.15)
 @given(data=st.data(), more=st.integers(1, 20))
 def test_what_was_used_outlives_a_change_of_the_limit(
     name: str, data: st.DataObject, more: int

@@ -69,6 +69,7 @@ def test_a_tiny_run_of_everything_has_its_whole_structure(
     assert all(row.p99_us is not None for row in by_name["plain_1"].rows)
 
     assert set(weights) == set(ENTRIES)
+    assert all(weight > 50 for weight in weights.values())
     assert "limits moving" in weights_as_text(weights, TINY.weighed_keys)
     promises = [one for result in results for one in result.promises]
     assert all(one.scenario in promises_as_text(promises) for one in promises)

@@ -8,26 +8,21 @@ link yet, an error reply, a lost connection) does a task take the batch over and
 from __future__ import annotations
 
 import asyncio
-import copy
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...algorithms import CalendarWindow
 from ...charge import Charge, Request
-from ...clock import SystemClock
 from ...errors import EngineError
 from ..base import Page, Usage
 from .advice import warn_about_eviction
 from .batcher import Batch, Batcher, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
-from .codec import Codec
 from .failures import NotSent, Unanswered, refused, timed_out, unanswered
-from .keys import KeyCodec
 from .link import Link, connect
-from .operations import Operations
-from .options import Options, parse_url
+from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
-from .topology import Cluster, Sentinel, topology_of
+from .topology import Cluster, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,17 +33,14 @@ if TYPE_CHECKING:
     from ..base import AsyncHit, Entry
     from .batcher import Waiting
     from .codec import Part, Plain
-    from .options import Address
+    from .options import Address, Options
 
 
 ONE = 1
 
 
-class AsyncRedisEngine:
-    """Keeps states in Redis or Valkey, for asyncio. Works in several event loops at once.
-
-    `url` is a URL or `Options`. With a `clock` of your own, tests decide what time it is; otherwise the server does.
-    """
+class AsyncRedisEngine(Shell):
+    """Keeps states in Redis or Valkey, for asyncio. Works in several event loops at once."""
 
     def __init__(
         self,
@@ -57,19 +49,8 @@ class AsyncRedisEngine:
         clock: Clock | None = None,
         colocate: Callable[[str], str] | None = None,
     ) -> None:
-        self.options = parse_url(url) if isinstance(url, str) else url
-        self.clock: Clock = SystemClock() if clock is None else clock
-        self._test_clock = clock is not None
-        self._topology = topology_of(self.options)
-        self._colocate = colocate
+        super().__init__(url, clock=clock, colocate=colocate)
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
-        self._speak_for("")
-
-    def scoped(self, namespace: str) -> AsyncRedisEngine:
-        """The same connections, under another namespace."""
-        twin = copy.copy(self)
-        twin._speak_for(namespace)
-        return twin
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """A function that takes units of `limit` for a key, together with others of the same tick."""
@@ -158,14 +139,6 @@ class AsyncRedisEngine:
         state = self._loops.pop(asyncio.get_running_loop(), None)
         if state is not None:
             await state.close()
-
-    def _speak_for(self, namespace: str) -> None:
-        options = self.options
-        keys = KeyCodec(
-            namespace, self._topology.clustered, options.secret, options.hash_keys, self._colocate
-        )
-        codec = Codec(keys, self.clock.now_us, test_clock=self._test_clock)
-        self._operations = Operations(codec, options.max_batch)
 
     def _state(self) -> LoopState:
         loop = asyncio.get_running_loop()

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...charge import Charge, Request
-from ...clock import SystemClock
 from ...errors import EngineError
 from ..base import Page, Usage
 from .advice import warn_about_eviction
 from .carry import Discover, Drop, Errand, Pause, Send, carry
-from .codec import Codec
 from .connection import Pool
 from .failures import NotSent, Unanswered, refused, timed_out
-from .keys import KeyCodec
-from .operations import Operations
-from .options import Options, parse_url
+from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
-from .topology import Cluster, Sentinel, topology_of
+from .topology import Cluster, Sentinel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,17 +25,14 @@ if TYPE_CHECKING:
     from ...clock import Clock
     from ...decision import Decision
     from ..base import Entry, Hit
-    from .options import Address
+    from .options import Address, Options
 
 
 ADVICE_S = 0.25
 
 
-class RedisEngine:
-    """Keeps states in Redis or Valkey, for threads and plain functions.
-
-    `url` is a URL or `Options`. With a `clock` of your own, tests decide what time it is; otherwise the server does.
-    """
+class RedisEngine(Shell):
+    """Keeps states in Redis or Valkey, for threads and plain functions."""
 
     blocking = True
 
@@ -51,21 +43,10 @@ class RedisEngine:
         clock: Clock | None = None,
         colocate: Callable[[str], str] | None = None,
     ) -> None:
-        self.options = parse_url(url) if isinstance(url, str) else url
-        self.clock: Clock = SystemClock() if clock is None else clock
-        self._test_clock = clock is not None
-        self._topology = topology_of(self.options)
+        super().__init__(url, clock=clock, colocate=colocate)
         self._pool = Pool(self.options)
         self._discovering = threading.Lock()
-        self._colocate = colocate
         self._advised = threading.Event()
-        self._speak_for("")
-
-    def scoped(self, namespace: str) -> RedisEngine:
-        """The same connections, under another namespace."""
-        twin = copy.copy(self)
-        twin._speak_for(namespace)
-        return twin
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """A function that takes units of `limit` for a key, in one round trip."""
@@ -148,14 +129,6 @@ class RedisEngine:
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
-
-    def _speak_for(self, namespace: str) -> None:
-        options = self.options
-        keys = KeyCodec(
-            namespace, self._topology.clustered, options.secret, options.hash_keys, self._colocate
-        )
-        codec = Codec(keys, self.clock.now_us, test_clock=self._test_clock)
-        self._operations = Operations(codec, options.max_batch)
 
     def _decide_spread(self, request: Request, groups: list[Request]) -> Decision:
         if len(groups) == 1:
