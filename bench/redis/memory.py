@@ -25,6 +25,6 @@ async def bytes_per_key(server: RedisServer, entrant: Entrant, keys: int) -> flo
     left = (f"user:{number:07}" for number in range(keys))
     await asyncio.gather(*(entrant.rush(left) for _ in range(CREW)))
     names = server.call("SCAN", "0", "COUNT", SAMPLES)[1]
-    weights = [server.call("MEMORY", "USAGE", name, "SAMPLES", "0") for name in names]
-    names_per_key: float = server.call("DBSIZE") / keys
+    weights = [int(server.call("MEMORY", "USAGE", name, "SAMPLES", "0")) for name in names]
+    names_per_key = int(server.call("DBSIZE")) / keys
     return names_per_key * sum(weights) / len(weights)

@@ -8,12 +8,20 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import flow
-from .charge import Charge, Kind, Request, request_of, shown
+from .charge import Charge, Kind, Request, request_of, require_namespace, require_steps, shown
 from .decision import Decision
 from .decorator import is_async, limited_async
 from .driver import run_async
 from .errors import HeadgateError, UsageError
-from .held import RESERVATION_TTL, SLOT_TTL, ReservationSpec, SlotSpec, SlotsSpec
+from .held import (
+    NOT_RELEASED,
+    NOT_SETTLED,
+    RESERVATION_TTL,
+    SLOT_TTL,
+    ReservationSpec,
+    SlotSpec,
+    SlotsSpec,
+)
 from .opening import is_client, open_async_engine, url_from_env
 from .rate import RateLike, limits_of
 from .spec import Mode, Spec, Stats, resolve_limits
@@ -43,6 +51,7 @@ class AsyncLimiter:
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
+        require_namespace(namespace)
         opened = open_async_engine(engine, clock)
         self._owns_engine = isinstance(engine, str) or is_client(engine)
         self._engine = opened.scoped(namespace) if namespace else opened
@@ -113,6 +122,7 @@ class AsyncLimiter:
     def _bind(self, rate: RateLike, algorithm: str | None) -> AsyncHit:
         """Look a rate up the slow way, and remember how to count it."""
         limits = limits_of(rate, algorithm)
+        require_steps(len(limits))
         bound = self._engine.bind(limits[0]) if len(limits) == 1 else self._bind_all(limits)
         known = self._bound.setdefault(algorithm, {})
         if len(known) >= MAX_BOUND:
@@ -210,15 +220,20 @@ class AsyncReservation(ReservationSpec):
         return self
 
     async def settle(self, actual: int) -> bool:
-        """Tell the real cost; false when the reservation was older than its time to live."""
-        return await self._engine.settle(self._token_to_settle(actual), actual)
+        """Tell the real cost. See `Reservation.settle`."""
+        with self._settling(actual) as token:
+            return await self._engine.settle(token, actual)
 
     async def __aenter__(self) -> Self:
         return await self.acquire()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._settled:
-            await self.settle(self.cost if kind is None else 0)
+        if self._settled:
+            return
+        try:
+            await self.settle(self._cost_on_leaving(failed=kind is not None))
+        except HeadgateError as error:
+            self._log.warning(NOT_SETTLED, shown(self._spec.key), error)
 
 
 class AsyncSlots:
@@ -263,15 +278,25 @@ class AsyncSlot(SlotSpec):
         self._renewal: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        steps = flow.hold(self._request, self._timeout, self._engine.clock.now_us)
-        await run_async(steps, self._engine, self._log)
+        request = self._begin()
+        try:
+            steps = flow.hold(request, self._timeout, self._engine.clock.now_us)
+            await run_async(steps, self._engine, self._log)
+        except BaseException:
+            self._end()
+            raise
         self._renewal = asyncio.create_task(self._keep_renewing())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
-        await self._engine.release(self.key, self.limit, self.token)
+        try:
+            await self._engine.release(self.key, self.limit, self.token)
+        except HeadgateError as error:
+            self._log.warning(NOT_RELEASED, shown(self.key), error)
+        finally:
+            self._end()
 
     async def _keep_renewing(self) -> None:
         while not self.lost:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .algorithms import Limit
 
 MAX_KEY_BYTES = 8_192
+MAX_STEPS = 128
+"""How many limits one request may ask, over all of its charges: it is decided in one go."""
 ONE = 1
 MAX_SHOWN = 256
 
@@ -102,6 +104,7 @@ def request_of(charges: Iterable[Charge]) -> Request:
     for charge in together:
         if not isinstance(charge, Charge):
             raise UsageError(f"{charge!r} is no charge; write it like {_EXAMPLE}")
+    require_steps(sum(len(charge.limits) for charge in together))
     return Request(together)
 
 
@@ -127,6 +130,26 @@ def require_key(key: object) -> None:
         raise UsageError(f"the key {key!r} holds half a surrogate pair and is not text") from None
     if size > MAX_KEY_BYTES:
         raise UsageError(f"a key has at most {MAX_KEY_BYTES} bytes, not {size}; hash it first")
+
+
+def require_steps(steps: int) -> None:
+    """Refuse requests that would hold up everybody else for too long."""
+    if steps > MAX_STEPS:
+        raise UsageError(
+            f"one request asks at most {MAX_STEPS} limits, over all of its charges, not {steps}; ask in parts"
+        )
+
+
+def require_namespace(namespace: object) -> None:
+    """Refuse namespaces that are no text."""
+    if not isinstance(namespace, str):
+        raise UsageError(f"a namespace is text, not {namespace!r}")
+    try:
+        namespace.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"the namespace {namespace!r} holds half a surrogate pair and is not text"
+        ) from None
 
 
 def require_cost(cost: object) -> None:

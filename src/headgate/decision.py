@@ -15,6 +15,17 @@ from .algorithms.base import NEVER, Answer, Limit
 Source: TypeAlias = Literal["engine", "lease", "cache", "fallback", "open", "closed", "shadow"]
 
 
+class Receipt(NamedTuple):
+    """Proof of when a decision was made, for those who check an engine from outside."""
+
+    version: int
+    """How many decisions the state of this key and limit had made by then, with this one."""
+    now_us: int
+    """The engine's clock."""
+    epoch: str = ""
+    """Versions of different epochs cannot be compared."""
+
+
 class Context(NamedTuple):
     """The parts of a decision that are the same for most of them."""
 
@@ -26,6 +37,7 @@ class Context(NamedTuple):
     """What decisions about each limit are made of; they are made when somebody asks."""
     mark: Any = None
     """Where a place in line was booked; only the engine that booked it reads this."""
+    receipt: Receipt | None = None
 
 
 ENGINE: Final = Context()
@@ -128,6 +140,11 @@ class Decision(tuple[str, Limit, Answer, Context]):
     def token(self) -> str | None:
         """The name of a reservation or of a held slot."""
         return self[3].token
+
+    @property
+    def receipt(self) -> Receipt | None:
+        """Which decision of its key this is, if the engine was asked for receipts."""
+        return self[3].receipt
 
     @property
     def rules(self) -> tuple[Decision, ...]:

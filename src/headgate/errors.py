@@ -4,7 +4,8 @@
     ├── UsageError (ValueError)   the caller passed something that can never be right
     ├── ConfigError               the operator must change a file, a URL or a setting
     │   └── StateFileError        a state file is torn, foreign or in use
-    ├── EngineError               the place where state lives failed; `transient` says if it may pass
+    ├── EngineError               the place where state lives failed; `transient` says if it may pass,
+    │                             `indefinite` if the request may have been carried out all the same
     └── RateLimitExceeded         not a fault: the answer was no, and the caller asked to be told so
 
 A denial is a value, not an exception: `hit` returns it. `RateLimitExceeded` is raised only by calls
@@ -39,16 +40,18 @@ class StateFileError(ConfigError):
 class EngineError(HeadgateError):
     """The engine could not answer.
 
-    `transient` is true when the same call may work later. The driver's own error, if there is one,
-    is the `__cause__`.
+    `transient` is true when the same call may work later. `indefinite` is true when the request may have
+    been carried out all the same, because only the answer is missing: trying again may then count twice.
+    The driver's own error, if there is one, is the `__cause__`.
     """
 
-    def __init__(self, message: str, *, transient: bool) -> None:
+    def __init__(self, message: str, *, transient: bool, indefinite: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+        self.indefinite = indefinite
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_engine_error, (str(self), self.transient)
+        return _rebuild_engine_error, (str(self), self.transient, self.indefinite)
 
 
 class RateLimitExceeded(HeadgateError):  # noqa: N818 - the name every limiter's user expects
@@ -72,5 +75,19 @@ class RateLimitExceeded(HeadgateError):  # noqa: N818 - the name every limiter's
         return f"Rate limit exceeded for key {self.key!r}"
 
 
-def _rebuild_engine_error(message: str, transient: bool) -> EngineError:  # noqa: FBT001 - pickle
-    return EngineError(message, transient=transient)
+def may_have_happened(error: BaseException) -> bool:
+    """Whether the call that was ended by this error may have been carried out all the same.
+
+    An interrupt or a cancellation can come at any moment, so only errors that say so are definite.
+    """
+    if isinstance(error, EngineError):
+        return error.indefinite
+    return not isinstance(error, HeadgateError)
+
+
+def _rebuild_engine_error(
+    message: str,
+    transient: bool,  # noqa: FBT001 - pickle
+    indefinite: bool,  # noqa: FBT001
+) -> EngineError:
+    return EngineError(message, transient=transient, indefinite=indefinite)

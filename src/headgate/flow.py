@@ -1,9 +1,10 @@
 """How to wait, without waiting: the logic of `acquire` and `slot`, free of I/O.
 
 A flow is a generator. It yields what it wants done (ask the engine, pause, give something back) and is
-sent the result; a short driver in `limiter.py` does it by blocking, and one in `aio.py` by awaiting, so
-the logic exists once. An exception that hits the driver in the middle (a cancelled task, Ctrl-C) is
-thrown into the flow, which tidies up and lets it pass.
+sent the result; of the two short drivers in `driver.py` one does it by blocking and one by awaiting, so the
+logic exists once. An exception that hits the driver in the middle (a cancelled task, Ctrl-C) is thrown into
+the flow, which tidies up and lets it pass. A tidy-up that fails is logged by the driver: it never hides the
+exception that caused it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from .algorithms import TokenBucket
 from .algorithms.base import MAX_EXACT
 from .charge import Kind, Request
-from .errors import RateLimitExceeded, UsageError
+from .errors import RateLimitExceeded, UsageError, may_have_happened
 
 if TYPE_CHECKING:
     from .decision import Decision
@@ -82,8 +83,9 @@ def hold(request: Request, timeout: float | None, now_us: Now) -> Flow:
     while True:
         try:
             decision: Decision = yield Ask(request)
-        except BaseException:
-            yield Release(request)  # The answer was lost; the slot may be ours.
+        except BaseException as error:
+            if may_have_happened(error):
+                yield Release(request)  # The answer was lost; the slot may be ours.
             raise
         left_us = deadline_us - now_us()
         if decision:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import secrets
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from . import flow
 from .algorithms import Concurrency
-from .charge import Charge, Kind, Request, require_cost, require_key
+from .algorithms.concurrency import MAX_TTL_US, MIN_TTL_US
+from .charge import Charge, Kind, Request, require_cost, require_key, shown
 from .driver import run
-from .errors import UsageError
+from .errors import HeadgateError, UsageError, may_have_happened
 from .spec import Stats
 
 if TYPE_CHECKING:
     import logging
+    from collections.abc import Iterator
     from typing import Self
 
     from .decision import Decision
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
 RESERVATION_TTL = 600.0
 SLOT_TTL = 30.0
 MAX_RESERVATION_TTL = 86_400.0
+
+NOT_SETTLED = "a reservation of %r could not be settled, and its estimate stays charged: %s"
+NOT_RELEASED = "a slot of %r could not be let go, and expires by itself: %s"
 
 
 class ReservationSpec:
@@ -38,6 +45,7 @@ class ReservationSpec:
         self._timeout = timeout
         self._request = spec.request(cost)._replace(reserve_us=round(ttl * 1_000_000))
         self._settled = False
+        self._told: int | None = None
         self.cost = cost
         """The estimate."""
         self.decision: Decision | None = None
@@ -48,14 +56,27 @@ class ReservationSpec:
             raise UsageError("a reservation is made once; ask for another one")
         return self._spec.flow(self._request, self._timeout, now_us)
 
-    def _token_to_settle(self, actual: int) -> str:
+    @contextmanager
+    def _settling(self, actual: int) -> Iterator[str]:
+        """Around the call that settles: one that was surely not carried out can be tried again."""
         require_cost(actual)
         if self.decision is None or self.decision.token is None:
             raise UsageError("there is nothing to settle: enter the reservation with `with` first")
         if self._settled:
             raise UsageError("a reservation settles once, and this one has")
+        self._told = actual
+        try:
+            yield self.decision.token
+        except BaseException as error:
+            self._settled = may_have_happened(error)
+            raise
         self._settled = True
-        return self.decision.token
+
+    def _cost_on_leaving(self, *, failed: bool) -> int:
+        """What to settle at the end of the block: what the caller told, if it could not be passed on before."""
+        if self._told is not None:
+            return self._told
+        return 0 if failed else self.cost
 
     @property
     def settled(self) -> bool:
@@ -67,7 +88,8 @@ class Reservation(ReservationSpec):
     """A cost that is charged now and settled later.
 
     Leaving the `with` block by an exception gives the estimate back; leaving it without settling keeps
-    it charged. If the process dies, it stays charged.
+    it charged. If the process dies, it stays charged. If the engine fails just then, that is logged and the
+    estimate stays charged; the exception that ended the block passes.
     """
 
     def __init__(
@@ -92,16 +114,22 @@ class Reservation(ReservationSpec):
     def settle(self, actual: int) -> bool:
         """Tell the real cost: less than the estimate is refunded, more is charged even over the limit.
 
-        False when the reservation was older than its time to live: the estimate stays charged.
+        False when the reservation was older than its time to live, or the key was reset since: nothing
+        changes then. After an error that is not `indefinite` it can be tried again.
         """
-        return self._engine.settle(self._token_to_settle(actual), actual)
+        with self._settling(actual) as token:
+            return self._engine.settle(token, actual)
 
     def __enter__(self) -> Self:
         return self.acquire()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._settled:
-            self.settle(self.cost if kind is None else 0)
+        if self._settled:
+            return
+        try:
+            self.settle(self._cost_on_leaving(failed=kind is not None))
+        except HeadgateError as error:
+            self._log.warning(NOT_SETTLED, shown(self._spec.key), error)
 
 
 class SlotsSpec:
@@ -117,13 +145,16 @@ class SlotsSpec:
         return Request((Charge(self.key, self.limit, kind=Kind.PEEK),))
 
     def request(self, cost: int, ttl: float) -> Request:
-        """Ask for slots under a name that nobody else can guess."""
-        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl > 0:
-            raise UsageError(f"ttl is a number of seconds above 0, not {ttl!r}")
-        limit = Concurrency(self.limit.limit, round(min(ttl, 1e6) * 1_000_000))
+        """Ask for slots; the holder's name comes with each time that they are held."""
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float):
+            raise UsageError(f"ttl is a number of seconds, not {ttl!r}")
+        low, high = MIN_TTL_US / 1_000_000, MAX_TTL_US / 1_000_000
+        if not low <= ttl <= high:
+            raise UsageError(f"ttl is between {low:g} and {high:g} s, not {ttl!r}")
+        limit = Concurrency(self.limit.limit, round(ttl * 1_000_000))
         if type(cost) is int and cost < 1:
             raise UsageError(f"a holder needs at least one slot, not {cost}")
-        return Request((Charge(self.key, limit, cost),), token=secrets.token_hex(16))
+        return Request((Charge(self.key, limit, cost),))
 
 
 class Slots:
@@ -147,7 +178,8 @@ class Slots:
     def slot(self, *, ttl: float = SLOT_TTL, timeout: float | None = 0, cost: int = 1) -> Slot:
         """A slot to hold with `with`. Raises `RateLimitExceeded` when none is free within `timeout`.
 
-        It is renewed while held; if the process dies, it is free again after `ttl` seconds.
+        It is renewed while held; if the process dies, it is free again after `ttl` seconds. One object holds
+        one slot at a time, and can be used again when it has let go.
         """
         request = self._spec.request(cost, ttl)
         return Slot(self._engine, request, timeout, self._renewer, self._log)
@@ -174,14 +206,29 @@ class SlotSpec:
         self._timeout = timeout
         (charge,) = request.charges
         (limit,) = charge.limits
-        assert request.token is not None
         assert isinstance(limit, Concurrency)
         self.key = charge.key
-        self.token: str = request.token
-        """The name under which the slot is held."""
+        self.token = ""
+        """The name under which the slot is held, a new one each time, which nobody else can guess."""
         self.limit = limit
         self.lost = False
         """Whether the slot expired while it was held, so that somebody else may have it."""
+        self._in_use = threading.Lock()
+
+    def _begin(self) -> Request:
+        """What to ask for this time. The same name twice would be one slot for two holders."""
+        if not self._in_use.acquire(blocking=False):
+            raise UsageError(
+                f"this slot of {shown(self.key)!r} is held already; ask for another one with slot()"
+            )
+        self.token = secrets.token_hex(16)
+        self.lost = False
+        return self._request._replace(token=self.token)
+
+    def _end(self) -> None:
+        """From now on the object can be used again."""
+        if self._in_use.locked():
+            self._in_use.release()
 
     @property
     def renew_every(self) -> float:
@@ -207,15 +254,31 @@ class Slot(SlotSpec):
 
     def renew(self) -> bool:
         """Hold on for another while; false when the slot is lost."""
-        self.lost = not self._engine.renew(self.key, self.limit, self.token)
-        return not self.lost
+        token = self.token
+        held = self._engine.renew(self.key, self.limit, token)
+        if (
+            token != self.token
+        ):  # Let go and taken again meanwhile: that answer was about another slot.
+            return True
+        self.lost = not held
+        return held
 
     def __enter__(self) -> Self:
-        steps = flow.hold(self._request, self._timeout, self._engine.clock.now_us)
-        run(steps, self._engine, self._log)
-        self._renewer.add(self)
+        request = self._begin()
+        try:
+            steps = flow.hold(request, self._timeout, self._engine.clock.now_us)
+            run(steps, self._engine, self._log)
+            self._renewer.add(self)
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
         self._renewer.remove(self)
-        self._engine.release(self.key, self.limit, self.token)
+        try:
+            self._engine.release(self.key, self.limit, self.token)
+        except HeadgateError as error:
+            self._log.warning(NOT_RELEASED, shown(self.key), error)
+        finally:
+            self._end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .charge import Charge, Kind, Request, request_of
+from .charge import Charge, Kind, Request, request_of, require_namespace, require_steps
 from .decorator import is_async, limited, limited_async
 from .driver import run, run_async
 from .engines.base import Awaited, Engine
@@ -55,6 +55,7 @@ class Limiter:
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
+        require_namespace(namespace)
         opened = open_engine(engine, clock)
         self._owns_engine = isinstance(engine, str) or is_client(engine)
         self._engine = opened.scoped(namespace) if namespace else opened
@@ -126,6 +127,7 @@ class Limiter:
     def _bind(self, rate: RateLike, algorithm: str | None) -> Hit:
         """Look a rate up the slow way, and remember how to count it."""
         limits = limits_of(rate, algorithm)
+        require_steps(len(limits))
         bound = self._engine.bind(limits[0]) if len(limits) == 1 else self._bind_all(limits)
         known = self._bound.setdefault(algorithm, {})
         if len(known) >= MAX_BOUND:

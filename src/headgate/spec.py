@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from . import flow
-from .charge import Charge, Kind, Request, require_key
+from .charge import Charge, Kind, Request, require_key, require_steps
 from .errors import UsageError
 from .rate import Rate, RateLike, limits_of
 
@@ -39,6 +39,7 @@ class Spec:
 
     def __init__(self, key: str, limits: tuple[Limit, ...], mode: Mode) -> None:
         require_key(key)
+        require_steps(len(limits))
         if mode not in ("blocking", "immediate"):
             raise UsageError(f"mode is 'blocking' or 'immediate', not {mode!r}")
         self.key = key

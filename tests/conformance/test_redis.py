@@ -35,12 +35,17 @@ SHARE = max(1, PROGRAMS // 5)
 pytestmark = pytest.mark.slow
 
 
+def patient(server: RedisServer | SentinelGroup | Cluster) -> str:
+    """A URL with a deadline that only a server that is gone would miss: nothing here is about time."""
+    return f"{server.url}?deadline=10"
+
+
 class TestRedisEngine(EngineConformance):
     programs = PROGRAMS
 
     @pytest.fixture
     def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
-        engine = RedisEngine(redis_server.url, clock=clock)
+        engine = RedisEngine(patient(redis_server), clock=clock)
         yield engine
         engine.close()
 
@@ -50,7 +55,7 @@ class TestAsyncRedisEngine(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
-        engine = Blocking(AsyncRedisEngine(redis_server.url, clock=clock))
+        engine = Blocking(AsyncRedisEngine(patient(redis_server), clock=clock))
         yield engine
         engine.close()
 
@@ -62,7 +67,7 @@ class TestDenyCachedRedisEngine(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
-        engine = DenyCache(RedisEngine(redis_server.url, clock=clock))
+        engine = DenyCache(RedisEngine(patient(redis_server), clock=clock))
         yield engine
         engine.close()
 
@@ -72,7 +77,7 @@ class TestDenyCachedAsyncRedisEngine(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
-        engine = Blocking(AsyncDenyCache(AsyncRedisEngine(redis_server.url, clock=clock)))
+        engine = Blocking(AsyncDenyCache(AsyncRedisEngine(patient(redis_server), clock=clock)))
         yield engine
         engine.close()
 
@@ -83,7 +88,7 @@ class TestSentinel(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_sentinel: SentinelGroup, clock: ManualClock) -> Iterator[Engine]:
-        engine = RedisEngine(redis_sentinel.url, clock=clock)
+        engine = RedisEngine(patient(redis_sentinel), clock=clock)
         yield engine
         engine.close()
 
@@ -94,7 +99,7 @@ class TestAsyncSentinel(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_sentinel: SentinelGroup, clock: ManualClock) -> Iterator[Engine]:
-        engine = Blocking(AsyncRedisEngine(redis_sentinel.url, clock=clock))
+        engine = Blocking(AsyncRedisEngine(patient(redis_sentinel), clock=clock))
         yield engine
         engine.close()
 
@@ -135,7 +140,7 @@ class TestCluster(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_cluster: Cluster, clock: ManualClock) -> Iterator[Any]:
-        engine = RedisEngine(redis_cluster.url, clock=clock)
+        engine = RedisEngine(patient(redis_cluster), clock=clock)
         yield SettledByToken(engine)
         engine.close()
 
@@ -146,7 +151,7 @@ class TestAsyncCluster(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_cluster: Cluster, clock: ManualClock) -> Iterator[Any]:
-        engine = Blocking(AsyncRedisEngine(redis_cluster.url, clock=clock))
+        engine = Blocking(AsyncRedisEngine(patient(redis_cluster), clock=clock))
         yield SettledByToken(engine)
         engine.close()
 
@@ -159,6 +164,6 @@ class TestColocatedCluster(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_cluster: Cluster, clock: ManualClock) -> Iterator[Any]:
-        engine = RedisEngine(redis_cluster.url, clock=clock, colocate=lambda _: "one")
+        engine = RedisEngine(patient(redis_cluster), clock=clock, colocate=lambda _: "one")
         yield SettledByToken(engine)
         engine.close()

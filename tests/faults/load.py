@@ -51,8 +51,7 @@ class Record:
         self.slowest_s = max(self.slowest_s, now - started)
         if isinstance(outcome, EngineError):
             self.errors.append(outcome)
-            unknown = "may have been charged" in str(outcome)
-            self.told["unknown" if unknown else "failed"] += 1
+            self.told["unknown" if outcome.indefinite else "failed"] += 1
         elif outcome:
             self.told["allowed"] += 1
             self.allowed_at.append(now)

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import Charge, EngineError
+from headgate import Charge, EngineError, MemoryEngine
 from headgate.charge import Request
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.keys import slot_of
+from headgate.engines.redis.spread import groups_of
 from headgate.engines.redis.sync import RedisEngine
 from tests.faults.load import AsyncLoad, ThreadLoad, report, window_of
 from tests.servers.fixtures import on_flavours
 
 if TYPE_CHECKING:
+    from headgate.decision import Decision
     from tests.servers.redis import Cluster, SentinelGroup
 
 pytestmark = pytest.mark.slow
@@ -223,3 +225,96 @@ def test_charges_in_many_slots_never_exceed_a_limit_and_leave_no_debt(
         assert allowed == 20
 
     asyncio.run(main())
+
+
+SPREAD = [f"key {number}" for number in range(4)]
+
+
+def spread_request() -> Request:
+    """One unit each of keys in different slots."""
+    return Request(tuple(Charge(key, PLENTY) for key in SPREAD))
+
+
+@on_flavours("redis_cluster", "redis-7.0")
+def test_a_caller_that_is_cancelled_between_the_slots_leaves_no_debt(
+    redis_cluster: Cluster,
+) -> None:
+    async def main() -> None:
+        engine = AsyncRedisEngine(f"{redis_cluster.url}?deadline=10")
+        request, allowed = spread_request(), 0
+        await engine.decide([request])
+        for number in range(60):
+            task = asyncio.create_task(engine.decide([request]))
+            await asyncio.sleep(number * 0.0001)
+            task.cancel()
+            await asyncio.wait([task])
+            allowed += not task.cancelled()
+        await engine.aclose()  # Waits for those who give back.
+        ledgers = [(await engine.usage(key, PLENTY)).used for key in SPREAD]
+        await engine.aclose()
+        report(f"{60 - allowed} of 60 were cancelled in time")
+        assert ledgers == [allowed + 1] * len(SPREAD)
+
+    asyncio.run(main())
+
+
+@on_flavours("redis_cluster", "redis-7.0")
+def test_an_interrupt_between_the_slots_leaves_no_debt(
+    redis_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = RedisEngine(f"{redis_cluster.url}?deadline=10")
+    decide, asked = engine._decide, 0
+
+    def interrupted(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise KeyboardInterrupt
+        return decide(*args)
+
+    monkeypatch.setattr(engine, "_decide", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        engine._decide_spread(spread_request(), _groups(engine))
+    assert [engine.usage(key, PLENTY).used for key in SPREAD] == [0] * len(SPREAD)
+    engine.close()
+
+
+@on_flavours("redis_cluster", "redis-7.0")
+def test_what_cannot_be_given_back_does_not_keep_the_rest(
+    redis_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And all steps have one deadline."""
+    engine = RedisEngine(f"{redis_cluster.url}?deadline=10")
+    run, ends, settled = engine._run, set(), 0
+
+    def failing(errand: Any, until: float | None = None) -> Any:
+        nonlocal settled
+        if errand.script.name == "settle":
+            settled += 1
+            if settled == 1:
+                raise EngineError("lost", transient=True)
+        else:
+            ends.add(until)
+        return run(errand, until)
+
+    full = window_of(1)
+    assert engine.bind(full)("full", 1)
+    monkeypatch.setattr(engine, "_run", failing)
+    monkeypatch.setattr(engine, "_look", lambda request, _: _allowed(request))
+    request = Request((*spread_request().charges, Charge("full", full)))
+    (decision,) = engine.decide([request])
+    assert not decision
+    monkeypatch.undo()
+    assert settled == len(SPREAD)
+    assert len(ends) == 1
+    assert [engine.usage(key, PLENTY).used for key in SPREAD] == [1, 0, 0, 0]
+    engine.close()
+
+
+def _allowed(request: Request) -> Decision:
+    """As if there were room for everything."""
+    return MemoryEngine().decide([request])[0]
+
+
+def _groups(engine: RedisEngine) -> list[Request]:
+    return groups_of(spread_request(), engine._operations.codec.keys.tag)

@@ -13,6 +13,7 @@ from headgate import (
     AsyncLimiter,
     Charge,
     Decision,
+    EngineError,
     Limiter,
     MemoryEngine,
     RateLimitExceeded,
@@ -22,11 +23,49 @@ from headgate import (
     held,
     limiter as blocking_limiter,
 )
+from headgate.charge import MAX_STEPS
 from headgate.engines.base import Awaited
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+    from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+
+    from headgate import Limit
+    from headgate.charge import Request
+
+
+class Failing(MemoryEngine):
+    """Fails the operations that it is told to, before it has carried them out."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        super().__init__(clock=clock)
+        self.fails: dict[str, BaseException] = {}
+        self.asked: list[str] = []
+
+    def decide(self, requests: Sequence[Request]) -> list[Decision]:
+        self._ask("decide")
+        return super().decide(requests)
+
+    def settle(self, token: str, actual: int) -> bool:
+        self._ask("settle")
+        return super().settle(token, actual)
+
+    def leave_line(self, decision: Decision) -> None:
+        self._ask("leave_line")
+        super().leave_line(decision)
+
+    def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        self._ask("release")
+        super().release(key, limit, token, rule)
+
+    def _ask(self, name: str) -> None:
+        self.asked.append(name)
+        if name in self.fails:
+            raise self.fails[name]
+
+
+DOWN = EngineError("connection refused", transient=True)
+LOST = EngineError("no answer", transient=True, indefinite=True)
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
@@ -134,6 +173,23 @@ def test_a_cancelled_waiter_gives_its_place_back() -> None:
         assert (await limit.stats()).count == 1
 
     run(main())
+
+
+def test_a_place_that_cannot_be_given_back_hides_no_cancellation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        engine = Failing()
+        engine.fails["leave_line"] = DOWN
+        limit = AsyncLimiter(engine).limit("k", "1/hour burst 1")
+        await limit.acquire()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await limit.acquire()
+        assert engine.asked[-1] == "leave_line"
+
+    run(main())
+    assert "could not be given back: connection refused" in caplog.text
 
 
 def test_only_the_last_in_line_gives_its_place_back() -> None:
@@ -285,6 +341,133 @@ def test_reserve_and_settle() -> None:
             async with tokens.reserve(cost=500):
                 _ = 1 / 0
         assert (await tokens.stats()).count == 120
+
+    run(main())
+
+
+def test_a_settlement_that_was_not_sent_can_be_tried_again() -> None:
+    async def main() -> None:
+        engine = Failing()
+        limit = AsyncLimiter(engine).limit("llm", "100/hour")
+        async with limit.reserve(50) as reservation:
+            engine.fails["settle"] = DOWN
+            with pytest.raises(EngineError):
+                await reservation.settle(20)
+            engine.fails.clear()
+            assert await reservation.settle(30)
+        assert (await limit.stats()).count == 30
+
+    run(main())
+
+
+def test_a_settlement_whose_answer_is_lost_is_not_tried_again() -> None:
+    async def main() -> None:
+        engine = Failing()
+        async with AsyncLimiter(engine).limit("llm", "100/hour").reserve(50) as reservation:
+            engine.fails["settle"] = LOST
+            with pytest.raises(EngineError):
+                await reservation.settle(20)
+        assert engine.asked.count("settle") == 1
+
+    run(main())
+
+
+def test_a_failing_refund_does_not_hide_the_exception(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        engine = Failing()
+        engine.fails["settle"] = DOWN
+        with pytest.raises(KeyError, match="mine"):
+            async with AsyncLimiter(engine).limit("llm", "100/hour").reserve(50):
+                raise KeyError("mine")
+
+    run(main())
+    assert "a reservation of 'llm' could not be settled" in caplog.text
+
+
+def test_one_object_cannot_hold_two_slots() -> None:
+    """And when it has let go, it is a new holder."""
+
+    async def main() -> None:
+        reports = AsyncLimiter().concurrency("reports", 1)
+        slot = reports.slot()
+        async with slot:
+            first = slot.token
+            with pytest.raises(UsageError, match="held already"):
+                await slot.__aenter__()
+            with pytest.raises(RateLimitExceeded):
+                await reports.slot().__aenter__()
+        async with slot:
+            assert slot.token != first
+            assert (await reports.stats()).count == 1
+        assert (await reports.stats()).count == 0
+
+    run(main())
+
+
+def test_an_object_that_got_no_slot_can_be_used_again() -> None:
+    async def main() -> None:
+        reports = AsyncLimiter().concurrency("reports", 1)
+        slot = reports.slot()
+        async with reports.slot():
+            with pytest.raises(RateLimitExceeded):
+                await slot.__aenter__()
+        async with slot:
+            assert (await reports.stats()).count == 1
+
+    run(main())
+
+
+def test_a_finished_block_does_not_fail_because_its_slot_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        engine = Failing()
+        engine.fails["release"] = DOWN
+        async with AsyncLimiter(engine).concurrency("reports", 1).slot():
+            pass
+        with pytest.raises(KeyError, match="mine"):
+            async with AsyncLimiter(engine).concurrency("k", 1).slot():
+                raise KeyError("mine")
+
+    run(main())
+    assert "a slot of 'reports' could not be let go" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error, asked",
+    [
+        (DOWN, ["decide"]),  # An outage takes one deadline, not two.
+        (LOST, ["decide", "release"]),
+        (asyncio.CancelledError(), ["decide", "release"]),
+    ],
+)
+def test_a_slot_is_let_go_only_if_it_may_have_been_given(
+    error: BaseException, asked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And if that fails too, the first error is the one that is told."""
+
+    async def main() -> None:
+        engine = Failing()
+        engine.fails.update(decide=error, release=EngineError("again", transient=True))
+        with pytest.raises(type(error)):
+            await AsyncLimiter(engine).concurrency("reports", 1).slot().__aenter__()
+        assert engine.asked == asked
+
+    run(main())
+    assert ("could not be given back: again" in caplog.text) == (len(asked) == 2)
+
+
+def test_one_request_asks_at_most_128_limits() -> None:
+    async def main() -> None:
+        limiter = AsyncLimiter()
+        most = ";".join(f"9/{seconds}s" for seconds in range(1, MAX_STEPS + 1))
+        assert await limiter.hit("k", most)
+        with pytest.raises(UsageError, match="at most 128 limits"):
+            await limiter.hit("k", most + ";9/h")
+        with pytest.raises(UsageError, match="at most 128 limits"):
+            limiter.limit("k", most + ";9/h")
+        with pytest.raises(UsageError, match="at most 128 limits"):
+            await limiter.decide([Charge("k", most), Charge("k", "9/second")])
 
     run(main())
 

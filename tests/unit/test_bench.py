@@ -97,4 +97,4 @@ def test_a_tiny_run_of_everything_has_its_whole_structure(tmp_path: Path) -> Non
 
 @pytest.mark.skipif(not memory.STATM.exists(), reason="only Linux tells")
 def test_a_key_weighs_something() -> None:
-    assert memory.weigh("token_bucket", 20_000) > 0
+    assert memory.bytes_per_key("token_bucket", 20_000) > 0  # In a process of its own.

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import (
+    AsyncLimiter,
     Charge,
     ConfigError,
     Decision,
+    EngineError,
     ExponentialBackoff,
     Limiter,
     MemoryEngine,
@@ -25,10 +27,14 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
+from headgate.charge import MAX_STEPS
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+
+    from headgate import Limit
+    from headgate.charge import Request
 
 
 @pytest.fixture
@@ -39,6 +45,40 @@ def clock() -> ManualClock:
 @pytest.fixture
 def limiter(clock: ManualClock) -> Limiter:
     return Limiter(clock=clock)
+
+
+class Failing(MemoryEngine):
+    """Fails the operations that it is told to, before it has carried them out."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        super().__init__(clock=clock)
+        self.fails: dict[str, BaseException] = {}
+        self.asked: list[str] = []
+
+    def decide(self, requests: Sequence[Request]) -> list[Decision]:
+        self._ask("decide")
+        return super().decide(requests)
+
+    def settle(self, token: str, actual: int) -> bool:
+        self._ask("settle")
+        return super().settle(token, actual)
+
+    def leave_line(self, decision: Decision) -> None:
+        self._ask("leave_line")
+        super().leave_line(decision)
+
+    def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        self._ask("release")
+        super().release(key, limit, token, rule)
+
+    def _ask(self, name: str) -> None:
+        self.asked.append(name)
+        if name in self.fails:
+            raise self.fails[name]
+
+
+DOWN = EngineError("connection refused", transient=True)
+LOST = EngineError("no answer", transient=True, indefinite=True)
 
 
 class TestGolden:
@@ -234,6 +274,22 @@ class TestAcquire:
             limit.acquire()
         assert limit.stats().count == 1
 
+    def test_a_place_that_cannot_be_given_back_hides_no_interrupt(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        class Interrupted(ManualClock):
+            def sleep_us(self, duration_us: int) -> None:
+                raise KeyboardInterrupt
+
+        engine = Failing(Interrupted())
+        engine.fails["leave_line"] = DOWN
+        limit = Limiter(engine).limit("k", "1/second burst 1")
+        limit.acquire()
+        with pytest.raises(KeyboardInterrupt):
+            limit.acquire()
+        assert engine.asked[-1] == "leave_line"
+        assert "could not be given back: connection refused" in caplog.text
+
     @pytest.mark.parametrize("timeout", [-1, float("nan"), True, "1"])
     def test_a_timeout_is_a_number_of_seconds(self, timeout: float, limiter: Limiter) -> None:
         with pytest.raises(UsageError, match="timeout"):
@@ -388,6 +444,74 @@ class TestReserve:
             limiter.limit("llm", "1000/minute").reserve(1, ttl=ttl)
 
 
+class TestFailingSettlement:
+    """What becomes of a reservation when the engine cannot be told the real cost."""
+
+    def test_a_settlement_that_was_not_sent_can_be_tried_again(self) -> None:
+        engine = Failing()
+        limit = Limiter(engine).limit("llm", "100/hour")
+        with limit.reserve(50) as reservation:
+            engine.fails["settle"] = DOWN
+            with pytest.raises(EngineError):
+                reservation.settle(20)
+            unsettled = not reservation.settled
+            engine.fails.clear()
+            assert reservation.settle(30)
+        assert unsettled
+        assert reservation.settled
+        assert limit.stats().count == 30
+
+    def test_a_settlement_whose_answer_is_lost_is_not_tried_again(self) -> None:
+        engine = Failing()
+        limit = Limiter(engine).limit("llm", "100/hour")
+        with limit.reserve(50) as reservation:
+            engine.fails["settle"] = LOST
+            with pytest.raises(EngineError):
+                reservation.settle(20)
+            assert reservation.settled
+            with pytest.raises(UsageError, match="settles once"):
+                reservation.settle(20)
+        assert engine.asked.count("settle") == 1
+
+    def test_a_cost_that_could_not_be_told_is_told_on_leaving(self) -> None:
+        """The failure that ends the block is no reason to give everything back."""
+        engine = Failing()
+        limit = Limiter(engine).limit("llm", "100/hour")
+
+        def use() -> None:
+            with limit.reserve(50) as reservation:
+                engine.fails["settle"] = DOWN
+                try:
+                    reservation.settle(20)
+                finally:
+                    engine.fails.clear()
+
+        with pytest.raises(EngineError):
+            use()
+        assert limit.stats().count == 20
+
+    @pytest.mark.parametrize("error", [DOWN, LOST])
+    def test_a_failing_refund_does_not_hide_the_exception(
+        self, error: EngineError, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        engine = Failing()
+        engine.fails["settle"] = error
+        limit = Limiter(engine).limit("llm", "100/hour")
+        with pytest.raises(KeyError, match="mine"), limit.reserve(50):
+            raise KeyError("mine")
+        assert "a reservation of 'llm' could not be settled" in caplog.text
+        assert limit.stats().count == 50
+
+    def test_a_finished_block_does_not_fail_for_its_settlement(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        engine = Failing()
+        engine.fails["settle"] = DOWN
+        with Limiter(engine).limit("llm", "100/hour").reserve(50):
+            pass
+        assert "its estimate stays charged: connection refused" in caplog.text
+
+
 class TestConcurrency:
     """So many at the same time."""
 
@@ -471,10 +595,86 @@ class TestConcurrency:
             limiter.concurrency("reports", 2).slot(cost=3, timeout=None).__enter__()
         assert caught.value.decision.never
 
-    @pytest.mark.parametrize("ttl", [0, -1, float("nan"), True, "1"])
+    def test_one_object_cannot_hold_two_slots(self, limiter: Limiter) -> None:
+        reports = limiter.concurrency("reports", 1)
+        slot = reports.slot()
+        with slot:
+            with pytest.raises(UsageError, match="held already"):
+                slot.__enter__()
+            assert reports.stats().count == 1
+        assert reports.stats().count == 0
+
+    def test_an_object_that_is_used_again_is_a_new_holder(self, limiter: Limiter) -> None:
+        """A name from before would renew what another one thinks is his."""
+        reports = limiter.concurrency("reports", 1)
+        slot = reports.slot()
+        with slot:
+            first = slot.token
+        with slot:
+            assert slot.token != first
+            with pytest.raises(RateLimitExceeded):
+                reports.slot().__enter__()
+
+    def test_an_object_that_got_no_slot_can_be_used_again(self, limiter: Limiter) -> None:
+        reports = limiter.concurrency("reports", 1)
+        slot = reports.slot()
+        with reports.slot(), pytest.raises(RateLimitExceeded):
+            slot.__enter__()
+        with slot:
+            assert reports.stats().count == 1
+
+    def test_a_renewal_of_an_earlier_time_says_nothing_about_this_one(self) -> None:
+        class Slow(MemoryEngine):
+            def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+                slot.__exit__()
+                slot.__enter__()
+                return super().renew(key, limit, token, rule)
+
+        slot = Limiter(Slow()).concurrency("reports", 1).slot()
+        with slot:
+            assert slot.renew()
+            assert not slot.lost
+
+    def test_a_finished_block_does_not_fail_because_its_slot_stays(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        engine = Failing()
+        engine.fails["release"] = DOWN
+        slot = Limiter(engine).concurrency("reports", 1).slot()
+        with slot:
+            pass
+        assert "a slot of 'reports' could not be let go" in caplog.text
+        with pytest.raises(KeyError, match="mine"), Limiter(engine).concurrency("k", 1).slot():
+            raise KeyError("mine")
+
+    @pytest.mark.parametrize(
+        "error, asked",
+        [
+            (DOWN, ["decide"]),  # An outage takes one deadline, not two.
+            (LOST, ["decide", "release"]),
+            (KeyboardInterrupt(), ["decide", "release"]),
+        ],
+    )
+    def test_a_slot_is_let_go_only_if_it_may_have_been_given(
+        self, error: BaseException, asked: list[str], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """And if that fails too, the first error is the one that is told."""
+        engine = Failing()
+        engine.fails.update(decide=error, release=EngineError("again", transient=True))
+        with pytest.raises(type(error)) as caught:
+            Limiter(engine).concurrency("reports", 1).slot().__enter__()
+        assert caught.value is error
+        assert engine.asked == asked
+        assert ("could not be given back: again" in caplog.text) == (len(asked) == 2)
+
+    @pytest.mark.parametrize("ttl", [0, -1, float("nan"), True, "1", float("inf")])
     def test_the_time_to_live_is_checked(self, ttl: float, limiter: Limiter) -> None:
         with pytest.raises(UsageError, match="ttl"):
             limiter.concurrency("reports", 1).slot(ttl=ttl)
+
+    def test_the_time_to_live_is_told_in_seconds(self, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match=r"between 0\.001 and 86400 s, not 90000"):
+            limiter.concurrency("reports", 1).slot(ttl=90_000)
 
 
 class TestDecide:
@@ -505,6 +705,23 @@ class TestDecide:
         with pytest.raises(UsageError, match=r"Charge\("):
             limiter.decide(charges)
 
+    def test_one_request_asks_at_most_128_limits(self, limiter: Limiter) -> None:
+        """All of them are decided in one go, so a request without bounds would hold up everybody."""
+        most = ";".join(f"9/{seconds}s" for seconds in range(1, MAX_STEPS + 1))
+        more = most + ";9/h"
+        assert limiter.hit("k", most)
+        assert limiter.limit("k", most).hit()
+        assert limiter.decide([Charge(f"k{number}", "9/second") for number in range(MAX_STEPS)])
+        for ask in (
+            lambda: limiter.hit("k", more),
+            lambda: limiter.check("k", more),
+            lambda: limiter.limit("k", more),
+            lambda: limiter.decide([Charge("k", most), Charge("k", "9/second")]),
+            lambda: limiter.decide([Charge(f"{number}", "1/second") for number in range(129)]),
+        ):
+            with pytest.raises(UsageError, match=r"at most 128 limits, over all .* not 129"):
+                ask()
+
     def test_a_generator_of_charges_will_do(self, limiter: Limiter) -> None:
         assert limiter.decide(Charge(key, "2/minute") for key in "ab")
         assert limiter.check("b", "2/minute").remaining == 1
@@ -519,6 +736,13 @@ class TestEngines:
         assert one.hit("k", "1/minute")
         assert other.hit("k", "1/minute")
         assert not one.hit("k", "1/minute")
+
+    @pytest.mark.parametrize("namespace", [5, 0, None, b"shop", "\ud800"])
+    def test_a_namespace_is_text(self, namespace: str) -> None:
+        with pytest.raises(UsageError, match="namespace"):
+            Limiter(namespace=namespace)
+        with pytest.raises(UsageError, match="namespace"):
+            AsyncLimiter(namespace=namespace)
 
     def test_a_url_carries_options(self) -> None:
         engine = Limiter("memory://?max_keys=7").engine
@@ -714,6 +938,17 @@ def test_errors_and_decisions_survive_pickling(limiter: Limiter) -> None:
     assert error.decision == decision
     assert (error.key, error.retry_after) == ("k", decision.retry_after)
     assert str(error) == "Rate limit exceeded for key 'k'"
+
+
+@pytest.mark.parametrize("transient, indefinite", [(True, True), (True, False), (False, False)])
+def test_an_engine_error_keeps_what_it_says_when_pickled(
+    transient: bool,  # noqa: FBT001 - a parameter of the test
+    indefinite: bool,  # noqa: FBT001
+) -> None:
+    error = EngineError("no answer", transient=transient, indefinite=indefinite)
+    twin = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (str(twin), twin.transient, twin.indefinite) == ("no answer", transient, indefinite)
+    assert not EngineError("refused", transient=True).indefinite
 
 
 def test_a_decision_reads_well(limiter: Limiter) -> None:

@@ -139,6 +139,20 @@ def test_a_blocking_engine_in_a_loop_goes_to_a_thread(
     assert ticks > 1
 
 
+def test_a_key_that_is_no_text_is_refused_before_anything_is_sent() -> None:
+    """On Redis as in memory, hashable or not; there is no server here."""
+    for key in (["a"], 5, b"a", None, ""):
+        with Limiter("redis://127.0.0.1:1") as limiter, pytest.raises(UsageError, match="key"):
+            limiter.hit(key, "5/hour")  # type: ignore[arg-type]
+
+        async def main(key: Any) -> None:
+            async with AsyncLimiter("redis://127.0.0.1:1") as limiter:
+                with pytest.raises(UsageError, match="key"):
+                    await limiter.hit(key, "5/hour")
+
+        asyncio.run(main(key))
+
+
 @pytest.mark.parametrize("engine", [None, 42, object(), ["redis://localhost"]])
 def test_what_is_no_engine_is_refused(engine: Any) -> None:
     for kind in (Limiter, AsyncLimiter):

@@ -1,7 +1,8 @@
 """The arithmetic of every limit: pure, one file each, no I/O, no clock, no logging.
 
 Start with `token_bucket.py`; `base.py` says what all of them promise. To add one, copy a file, give
-its class a new `name`, add it to `ALGORITHMS`, and run the conformance suite.
+its class a new `name`, add it to `ALGORITHMS`, and run the conformance suite. Stores that compute elsewhere need
+its twin in their own language (`engines/redis/lua`).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Limit(Protocol):
 def require_whole(name: str, value: object, low: int, high: int) -> None:
     """Refuse anything but a plain integer in `[low, high]`; `True` is not a number here."""
     if type(value) is not int:
-        refuse(f"{name} must be a whole number, not {value!r}")
+        refuse(f"{name} must be a whole number, not {_named(value)}")
     if not low <= value <= high:
         refuse(f"{name} must be between {low} and {high}, not {_shown(value)}")
 
@@ -127,3 +127,11 @@ def refuse(message: str) -> NoReturn:
 def _shown(value: int) -> str:
     """Digits of a number; Python itself refuses to print very long ones."""
     return str(value) if value.bit_length() < 256 else f"a number of {value.bit_length()} bits"
+
+
+def _named(value: object) -> str:
+    """A value as it prints, or what it is if printing it fails."""
+    try:
+        return repr(value)
+    except ValueError:
+        return f"a {type(value).__name__} of too many digits"

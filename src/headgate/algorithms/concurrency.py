@@ -49,6 +49,7 @@ class Concurrency:
             return (holders if _pulled(holders, state) else state), denied
         if not cost:
             return state, self._answer(holders, now_us)
+        holders.pop(token, None)  # It comes last, as `mark` expects.
         holders[token] = (now_us, self.ttl_us, cost)
         return holders, self._answer(holders, now_us)
 

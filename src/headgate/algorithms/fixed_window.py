@@ -11,12 +11,10 @@ the boundaries of a calendar. The state is `(start_us, count)`: the start of the
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from .base import MAX_EXACT, NEVER, Answer, require_whole, require_window
-
-if TYPE_CHECKING:
-    from .calendar import Calendar
+from .base import MAX_EXACT, NEVER, Answer, refuse, require_whole, require_window
+from .calendar import Calendar
 
 Window = tuple[int, int]
 
@@ -134,6 +132,8 @@ class CalendarWindow(FixedWindow):
     def __post_init__(self) -> None:
         require_whole("limit", self.limit, 0, MAX_EXACT)
         calendar = self.calendar
+        if not isinstance(calendar, Calendar):
+            refuse(f"a calendar window needs a Calendar, not {calendar!r}")
         object.__setattr__(self, "window_us", calendar.nominal_us)
         object.__setattr__(
             self, "identity", f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"

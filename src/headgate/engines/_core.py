@@ -99,9 +99,16 @@ class Core:
         return answer, shared
 
     def forget(self, table: Table, key: str, now_us: int) -> None:
-        """Drop the state of a key, also one that it shares: what strangers used of it goes with it."""
+        """Drop the state of a key, also one that it shares: what strangers used of it goes with it.
+
+        Reservations of what is forgotten end: to refund them would give back what others took since.
+        """
         place = self.place(table, key, now_us)
+        self.reservations.end_key(table, key)
         if isinstance(place, int):
+            self.reservations.end_keys(
+                table, lambda other: self.place(table, other, now_us) == place
+            )
             table.drop_shared(place)
         elif table.get(place) is not None:
             table.drop(place)

@@ -33,7 +33,7 @@ class Table:
 
     def __init__(self, limit: Limit) -> None:
         self.limit = limit
-        """Any limit with this identity: it can read the states of all of them."""
+        """The limit that last asked for the table; any with this identity can read all of its states."""
         self.young: dict[str, State] = {}
         self.old: dict[str, State] = {}
         self.shared: dict[int, State] = {}

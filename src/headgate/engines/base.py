@@ -64,6 +64,9 @@ class Entry:
     window_us: int
     count: int
     idle_at_us: int
+    limit: int
+    """The number of the limit that was last used with this state; one state may serve several limits. The
+    memory engine knows that not for each key, but for the table of all keys that are counted alike."""
 
 
 class Page(NamedTuple):
@@ -230,7 +233,7 @@ def combined(decisions: Sequence[Parts], **context: Any) -> Decision:
         return Decision(binding)
     key, limit, answer, own = binding
     rules = tuple(decisions) if len(decisions) > 1 else ()
-    together = Context(own.source, degraded, own.rule, None, rules)
+    together = Context(own.source, degraded, own.rule, None, rules, None, own.receipt)
     return Decision((key, limit, answer, together._replace(**context) if context else together))
 
 

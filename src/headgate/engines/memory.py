@@ -197,7 +197,10 @@ class MemoryEngine:
             return Usage(limit.used(state, now_us), limit.peek(state, now_us, 1))
 
     def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
-        """Forget what the key has used, and what strangers have if it shares a state with them."""
+        """Forget what the key has used, and what strangers have if it shares a state with them.
+
+        Reservations of it end: to settle one is then answered with false.
+        """
         require_key(key)
         table = self._table(limit, rule)
         with self._core.lock:
@@ -220,11 +223,12 @@ class MemoryEngine:
         entries = []
         with core.lock:
             for _, key, rule, table in page:
-                state = table.get(key)
-                if state is None or table.limit.idle_at_us(state) <= now_us:
-                    continue
-                numbers = (table.limit.used(state, now_us), table.limit.idle_at_us(state))
-                entries.append(Entry(key, rule, table.limit.name, table.limit.window_us, *numbers))
+                state, last = table.get(key), table.limit
+                idle_at_us = 0 if state is None else last.idle_at_us(state)
+                if idle_at_us > now_us:
+                    used = last.used(state, now_us)
+                    numbers = (last.window_us, used, idle_at_us, last.limit)
+                    entries.append(Entry(key, rule, last.name, *numbers))
         return Page(entries, page[-1][0] if len(page) == limit else "")
 
     @property
@@ -262,6 +266,7 @@ class MemoryEngine:
             table = self._core.table((self._namespace, rule, limit.identity), limit)
             if rule is None:
                 self._own_tables[limit.identity] = table
+        table.limit = limit
         return table
 
     def _decide(self, request: Request) -> Decision:

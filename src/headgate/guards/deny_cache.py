@@ -11,11 +11,13 @@ may be let go at any moment.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import FixedWindow, SlidingLog, SlidingWindow, TokenBucket
-from ..charge import Kind
+from ..charge import Kind, require_key
 from ..decision import Decision
+from ..fork import remember
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,22 +30,28 @@ if TYPE_CHECKING:
 HOLDING: Final = (FixedWindow, SlidingWindow, SlidingLog, TokenBucket)
 MAX_AGE_US: Final = 1_000_000
 MAX_KEYS: Final = 65_536
+MAX_LIMITS: Final = 10_000
 
 
 class Denials:
     """Denials of one limit, by key. Holds at most `MAX_KEYS`; forgetting one only costs a question."""
 
-    __slots__ = ("_known", "_ticks", "era")
+    __slots__ = ("_book", "_known", "_ticks", "retired")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, book: DenialBook, clock: Clock) -> None:
+        self._book = book
         self._known: dict[str, tuple[int, int, int, Decision]] = {}
         self._ticks = clock.ticks
-        self.era = 0
-        """Ends whenever units are given back: a denial from an earlier one may not hold any more."""
+        self.retired = False
+        """The book does not know these any more: nothing may be added."""
 
     def recall(self, key: str, cost: int) -> Decision | None:
         """The denial that still holds for this cost, as it would be told now."""
-        known = self._known.get(key)
+        try:
+            known = self._known.get(key)
+        except TypeError:  # No text, then, and the engine would say so.
+            require_key(key)
+            raise
         if known is None:
             return None
         until_ns, sent_ns, denied_cost, decision = known
@@ -62,31 +70,28 @@ class Denials:
             max(0, reset_after_us - passed_us),
             level,
         )
-        return Decision((key, limit, answer, context._replace(source="cache")))
+        return Decision((key, limit, answer, context._replace(source="cache", receipt=None)))
 
     def remember(self, decision: Decision, cost: int, sent_ns: int, era: int) -> None:
         """Keep a denial for as long as it is sure to hold."""
         retry_after_us = decision[2][2]
-        if retry_after_us <= 0 or era != self.era:
+        if retry_after_us <= 0 or era != self._book.era or self.retired:
             return
         if len(self._known) >= MAX_KEYS:
             self._known.clear()
         until_ns = sent_ns + min(retry_after_us, MAX_AGE_US) * 1000
         self._known[decision[0]] = (until_ns, sent_ns, cost, decision)
 
+        if era != self._book.era or self.retired:  # Another thread gave units back just now.
+            self._known.pop(decision[0], None)
+
     def forget(self, key: str) -> None:
         """Something has changed: ask again."""
         if self._known:
             self._known.pop(key, None)
 
-    def renew(self, key: str) -> None:
-        """Units were given back: ask again, and disbelieve denials that are still on their way."""
-        self.era += 1
-        self.forget(key)
-
     def clear(self) -> None:
         """Ask again for everything."""
-        self.era += 1
         self._known.clear()
 
 
@@ -95,12 +100,26 @@ class DenialBook:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._by_limit: dict[tuple[Limit, str | None], Denials] = {}
         self._reserved: dict[str, list[str]] = {}
+        self.era = 0
+        """Ends whenever units are given back: a denial from an earlier one may not hold any more."""
+        remember(self)
+
+    def after_fork(self) -> None:
+        """Called in a child: another thread may have held the lock."""
+        self._lock = threading.Lock()
 
     def of(self, limit: Limit, rule: str | None) -> Denials:
-        """The denials of one limit."""
-        return self._by_limit.setdefault((limit, rule), Denials(self._clock))
+        """The denials of one limit; with too many limits, those of all others are forgotten."""
+        with self._lock:
+            denials = self._by_limit.get((limit, rule))
+            if denials is None:
+                if len(self._by_limit) >= MAX_LIMITS:
+                    self._retire()
+                denials = self._by_limit[limit, rule] = Denials(self, self._clock)
+            return denials
 
     def decided(self, request: Request, decision: Decision) -> None:
         """Note which keys have changed, and whose denials end when this reservation is settled."""
@@ -114,23 +133,34 @@ class DenialBook:
 
     def settled(self, token: str) -> None:
         """A reservation may have given units back."""
+        self.era += 1
         keys = self._reserved.pop(token, None)
-        for denials in self._by_limit.values():
+        for denials in self._filled():
             if keys is None:
                 denials.clear()
             else:
                 for key in keys:
-                    denials.renew(key)
+                    denials.forget(key)
 
     def renew(self, key: str) -> None:
-        """A key was reset."""
-        for denials in self._by_limit.values():
-            denials.renew(key)
+        """Units were given back: ask again, and disbelieve denials that are still on their way."""
+        self.era += 1
+        self.forget(key)
 
     def forget(self, key: str) -> None:
         """A key was charged elsewhere."""
-        for denials in self._by_limit.values():
+        for denials in self._filled():
             denials.forget(key)
+
+    def _filled(self) -> list[Denials]:
+        """Those with anything in them; a list, because other threads add to the book meanwhile."""
+        return [denials for denials in list(self._by_limit.values()) if denials._known]
+
+    def _retire(self) -> None:
+        for denials in self._by_limit.values():
+            denials.retired = True
+            denials.clear()
+        self._by_limit.clear()
 
 
 class DenyCache:
@@ -139,6 +169,7 @@ class DenyCache:
     def __init__(self, engine: Engine, book: DenialBook | None = None) -> None:
         self._engine = engine
         self._book = book or DenialBook(engine.clock)
+        self._bound: dict[tuple[Limit, str | None], Hit] = {}
         self.clock = engine.clock
         self.blocking = engine.blocking
 
@@ -153,16 +184,28 @@ class DenyCache:
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """See `Engine.bind`."""
+        bound = self._bound.get((limit, rule))
+        if bound is None:
+            if len(self._bound) >= MAX_LIMITS:
+                self._bound.clear()
+            bound = self._bound[limit, rule] = self._bind(limit, rule)
+        return bound
+
+    def _bind(self, limit: Limit, rule: str | None) -> Hit:
         ask = self._engine.bind(limit, rule)
         if not isinstance(limit, HOLDING):
             return ask
-        denials, ticks = self._book.of(limit, rule), self.clock.ticks
+        book, ticks = self._book, self.clock.ticks
+        denials = book.of(limit, rule)
 
         def hit(key: str, cost: int) -> Decision:
+            nonlocal denials
             known = denials.recall(key, cost)
             if known is not None:
                 return known
-            sent_ns, era = ticks(), denials.era
+            if denials.retired:
+                denials = book.of(limit, rule)
+            sent_ns, era = ticks(), book.era
             decision = ask(key, cost)
             if decision[2][0]:
                 denials.forget(key)
@@ -226,6 +269,7 @@ class AsyncDenyCache:
     def __init__(self, engine: AsyncEngine, book: DenialBook | None = None) -> None:
         self._engine = engine
         self._book = book or DenialBook(engine.clock)
+        self._bound: dict[tuple[Limit, str | None], AsyncHit] = {}
         self.clock = engine.clock
 
     @property
@@ -239,14 +283,25 @@ class AsyncDenyCache:
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """See `Engine.bind`."""
+        bound = self._bound.get((limit, rule))
+        if bound is None:
+            if len(self._bound) >= MAX_LIMITS:
+                self._bound.clear()
+            bound = self._bound[limit, rule] = self._bind(limit, rule)
+        return bound
+
+    def _bind(self, limit: Limit, rule: str | None) -> AsyncHit:
         ask: Any = self._engine.bind(limit, rule)
         if not isinstance(limit, HOLDING):
             return ask  # type: ignore[no-any-return]
-        denials, ticks = self._book.of(limit, rule), self.clock.ticks
-        recall = denials.recall
+        book, ticks = self._book, self.clock.ticks
+        denials = book.of(limit, rule)
 
         async def ask_and_remember(key: str, cost: int) -> Decision:
-            sent_ns, era = ticks(), denials.era
+            nonlocal denials
+            if denials.retired:
+                denials = book.of(limit, rule)
+            sent_ns, era = ticks(), book.era
             answer = ask(key, cost)
             decision: Decision = answer if isinstance(answer, Decision) else await answer
             if decision[2][0]:
@@ -256,7 +311,7 @@ class AsyncDenyCache:
             return decision
 
         def hit(key: str, cost: int) -> Any:
-            known = recall(key, cost)
+            known = denials.recall(key, cost)
             return ask_and_remember(key, cost) if known is None else known
 
         return hit

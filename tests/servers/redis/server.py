@@ -142,10 +142,12 @@ class RedisServer(Server):
         self._forget_connections()
 
     def heal(self) -> None:
-        """Let it run again, whether it was stopped or ended."""
+        """Let it run again, whether it was stopped or ended, and trust no connection from before."""
         self.resume()
         if not self.running:
             self.start()
+        wait_until(self._answers, f"{self} answers again", within_s=30.0)
+        self._forget_connections()
 
     def _forget_connections(self) -> None:
         if "client" in self.__dict__:

@@ -28,6 +28,7 @@ from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 T = TypeVar("T")
 NAME = "a reservation"
@@ -258,6 +259,79 @@ class TestReservations:
         assert engine.settle(NAME, 20)
         assert [engine.usage("key", limit).used for limit in charge.limits] == [20, 20]
 
+    def test_a_reset_ends_the_reservations_of_its_key_and_limit(self, clock: ManualClock) -> None:
+        """A refund of what is forgotten would give back what others have taken since."""
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(10, HOUR_US)
+        hit = engine.bind(limit)
+        for key in ("key", "other"):
+            engine.decide([Request((Charge(key, limit, 10),), reserve_us=HOUR_US, token=key)])
+        engine.reset("key", FixedWindow(5, HOUR_US))
+        assert hit("key", 10)
+        assert not engine.settle("key", 0)
+        assert not hit("key", 1)
+        assert engine.settle("other", 4)
+        assert engine.usage("other", limit).used == 4
+        assert engine.counters.reservations == 0
+
+    def test_a_reset_of_one_limit_ends_the_whole_reservation(self, clock: ManualClock) -> None:
+        """It settles as one, or not at all; what the other limits charged stays."""
+        engine = MemoryEngine(clock=clock)
+        charge = Charge("key", "100/minute; 1000/hour", 50)
+        engine.decide([Request((charge,), reserve_us=1_000_000, token=NAME)])
+        engine.reset("key", charge.limits[0])
+        assert not engine.settle(NAME, 20)
+        assert [engine.usage("key", limit).used for limit in charge.limits] == [0, 50]
+
+    def test_a_reset_of_a_shared_state_ends_the_reservations_of_all_who_share_it(
+        self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headgate.engines._core.shared_index", lambda *_: 7)
+        engine = MemoryEngine(max_keys=1, clock=clock)
+        limit = FixedWindow(10, HOUR_US)
+        for key in ("first", "stranger", "another"):
+            charge = Charge(key, limit, 5)
+            engine.decide([Request((charge,), reserve_us=HOUR_US, token=key)])
+        engine.reset("another", limit)
+        assert engine.bind(limit)("another", 10)
+        assert not engine.settle("stranger", 0)
+        assert not engine.settle("another", 0)
+        assert engine.settle("first", 0)
+        assert not engine.bind(limit)("another", 1)
+
+    def test_reservations_expire_in_any_order(self, clock: ManualClock) -> None:
+        """Also beside others that were settled, and under a name that was used before."""
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(1000, HOUR_US)
+
+        def reserve(name: str, seconds: int) -> None:
+            charge = Charge("key", limit)
+            engine.decide([Request((charge,), reserve_us=seconds * 1_000_000, token=name)])
+
+        for seconds in (5, 1, 4, 2, 3):
+            reserve(f"{seconds}", seconds)
+        assert engine.settle("2", 1)
+        reserve("2", 6)
+        clock.advance(3)
+        assert not engine.settle("3", 1)
+        assert engine.counters.reservations == 3
+        assert engine.settle("2", 1)
+        clock.advance(1.5)
+        assert not engine.settle("4", 1)
+        assert engine.settle("5", 1)
+        assert engine.counters.reservations == 0
+
+    def test_settled_reservations_leave_nothing_behind(self, clock: ManualClock) -> None:
+        """Each is dropped long before it would have expired."""
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(1000, HOUR_US)
+        for number in range(1000):
+            request = Request((Charge("key", limit),), reserve_us=HOUR_US, token=f"{number}")
+            engine.decide([request])
+            assert engine.settle(f"{number}", 0)
+        assert len(engine._core.reservations._due) < 100
+        assert not engine._core.reservations._accounts
+
 
 class TestLine:
     """Those who wait have been told when to start, and nobody may start beside them."""
@@ -331,6 +405,20 @@ def test_listing_pages_through_every_key_in_use(clock: ManualClock) -> None:
         (2, "fixed_window", HOUR_US)
     }
     assert [entry.key for entry in engine.list_keys().entries][:1] == ["user:00"]
+
+
+def test_listing_tells_the_limit_that_was_last_used(clock: ManualClock, tmp_path: Path) -> None:
+    """Also after a restart, when the state file has brought states without their number."""
+    engine = MemoryEngine(clock=clock, state_file=tmp_path / "state")
+    engine.bind(FixedWindow(9, HOUR_US))("key", 2)
+    assert [entry.limit for entry in engine.list_keys().entries] == [9]
+    engine.bind(FixedWindow(7, HOUR_US))("key", 2)
+    assert [entry.limit for entry in engine.list_keys().entries] == [7]
+    engine.close()
+    engine = MemoryEngine(clock=clock, state_file=tmp_path / "state")
+    engine.bind(FixedWindow(7, HOUR_US))
+    assert [(entry.limit, entry.count) for entry in engine.list_keys().entries] == [(7, 4)]
+    engine.close()
 
 
 def test_listing_skips_no_key_whatever_it_is_made_of(clock: ManualClock) -> None:

@@ -17,6 +17,7 @@ from headgate import (
     SlidingLog,
     SlidingWindow,
     TokenBucket,
+    UsageError,
 )
 from headgate.algorithms import CalendarWindow
 from headgate.algorithms.calendar import Calendar
@@ -60,6 +61,7 @@ class Counted:
     def __init__(self, engine: MemoryEngine) -> None:
         self._engine = engine
         self.asked: Counter[str] = Counter()
+        self.bound = 0
         self.meanwhile: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
@@ -67,6 +69,7 @@ class Counted:
 
     def bind(self, limit: Limit, rule: str | None = None) -> Callable[[str, int], Decision]:
         hit = self._engine.bind(limit, rule)
+        self.bound += 1
 
         def counted(key: str, cost: int) -> Decision:
             self.asked["hit"] += 1
@@ -282,6 +285,41 @@ def test_it_holds_only_so_much(store: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(len(denials._known) <= 100 for denials in cache._book._by_limit.values())
     assert len(cache._book._reserved) <= 100
     assert not hit("key 0", 1)  # Forgetting costs a question, never an answer.
+
+
+def test_it_holds_only_so_many_limits(cached: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rates may come from users; one that was bound long ago is remembered for all that."""
+    monkeypatch.setattr(deny_cache, "MAX_LIMITS", 10)
+    limit = FixedWindow(3, MINUTE_US)
+    hit = cached.bind(limit)
+    spend(cached, limit)
+    inner: Any = cached._engine if isinstance(cached, Blocking) else cached
+    for number in range(100):
+        spend(cached, SlidingWindow(1 + number % 50, MINUTE_US + number))
+        assert len(inner._book._by_limit) <= 10
+        assert len(inner._bound) <= 10
+    assert [hit("key", 1).source for _ in range(2)] == ["engine", "cache"]
+    cached.reset("key", limit)
+    assert hit("key", 1)  # It is in the book again, so the reset was seen.
+
+
+def test_a_limit_is_bound_once(cached: Engine, store: Counted) -> None:
+    for limit in (HOLDING[0], CHANGING[0]):
+        before = store.bound
+        for _ in range(10):
+            cached.decide([Request((Charge("key", limit, rule="rule"),))])
+        assert store.bound == before + 1
+
+
+@pytest.mark.parametrize("key", [["a"], {}, {"a"}, bytearray(b"a")], ids=repr)
+def test_a_key_that_cannot_be_hashed_is_refused_like_any_that_is_no_text(
+    cached: Engine, key: Any
+) -> None:
+    for limit in (HOLDING[0], CHANGING[0]):
+        with pytest.raises(UsageError, match="a key is text"):
+            cached.bind(limit)(key, 1)
+        with pytest.raises(UsageError, match="a key is text"):
+            cached.decide([Request((Charge(key, limit),))])
 
 
 def test_random_calls_get_the_answers_of_an_engine_without_it() -> None:

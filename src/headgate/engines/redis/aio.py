@@ -8,18 +8,19 @@ link yet, an error reply, a lost connection) does a task take the batch over and
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ...algorithms import CalendarWindow
 from ...charge import Charge, Request
 from ...errors import EngineError
-from ..base import Page, Usage
 from .advice import warn_about_eviction
 from .batcher import Batch, Batcher, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
-from .failures import NotSent, Unanswered, refused, timed_out, unanswered
+from .failures import NotSent, Refused, Unanswered, nonsense, refused, timed_out, unanswered
 from .link import Link, connect
+from .operations import Scan
 from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
 from .topology import Cluster, Sentinel
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ...algorithms import Limit
     from ...clock import Clock
     from ...decision import Decision
-    from ..base import AsyncHit, Entry
+    from ..base import AsyncHit, Page, Usage
     from .batcher import Waiting
     from .codec import Part, Plain
     from .options import Address, Options
@@ -70,6 +71,11 @@ class AsyncRedisEngine(Shell):
 
     async def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """Decide each request, all or nothing."""
+        return await self._decide(requests)
+
+    async def _decide(
+        self, requests: Sequence[Request], ends: float | None = None
+    ) -> list[Decision]:
         operations, state = self._operations, self._state()
         asked: list[Any] = []
         for request in requests:
@@ -78,7 +84,7 @@ class AsyncRedisEngine(Shell):
                 asked.append(self._decide_spread(request, groups))
             else:
                 part = operations.codec.part(request)
-                asked.append(state.batcher(operations.slot(part)).ask(operations, part))
+                asked.append(state.batcher(operations.slot(part)).ask(operations, part, ends))
         if len(asked) == 1:
             return [await asked[0]]
         return list(await asyncio.gather(*asked))
@@ -121,18 +127,18 @@ class AsyncRedisEngine(Shell):
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
         nodes = await self._nodes()
-        number, _, at = (cursor or "0:0").partition(":")
-        entries: list[Entry] = []
-        index, position = int(number), at.encode()
-        while index < len(nodes) and len(entries) < limit:
-            command = self._operations.scan(prefix, position, limit)
-            position, names = await self._ask(nodes[index], command)
-            names = self._operations.matching(names, prefix)
-            found = [await self._entry(name) for name in names]
-            entries += [entry for entry in found if entry is not None]
-            if position == b"0":
-                index += 1
-        return Page(entries, f"{index}:{position.decode()}" if index < len(nodes) else "")
+        listing = self._operations.listing(prefix, cursor, limit, len(nodes))
+        outcome: Any = None
+        try:
+            while True:
+                match listing.send(outcome):
+                    case Scan(node, command):
+                        outcome = await self._ask(nodes[node], command)
+                    case errand:
+                        outcome = await self._run(errand)
+        except StopIteration as done:
+            page: Page = done.value
+            return page
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -168,11 +174,15 @@ class AsyncRedisEngine(Shell):
                 self._topology.forget(address)
                 fail(batch, unanswered(str(reply)))
                 return
-            stale = answer(batch, reply)
+            try:
+                stale = answer(batch, reply)
+            except Exception:  # A bug of ours; whoever waits must not wait for the deadline.
+                fail(batch, nonsense(reply))
+                raise
             if stale:
                 state.spawn(self._send_again(stale, reply[0]))
 
-        batch.link = link
+        batch.leave_on(link, state.time())
         link.send(errand.command, on_reply)
 
     async def _send_carefully(
@@ -187,6 +197,9 @@ class AsyncRedisEngine(Shell):
                 await self._send_again(stale, reply[0])
         except EngineError as error:
             fail(batch, error)
+        except Exception as error:
+            fail(batch, error)
+            raise
         finally:
             state.batcher(errand.slot).done()
 
@@ -201,41 +214,74 @@ class AsyncRedisEngine(Shell):
                 fail([(future, part, operations, ends)], error)
 
     async def _decide_spread(self, request: Request, groups: list[Request]) -> Decision:
+        """Run the steps beside the caller: one that is cancelled leaves nothing taken behind."""
+        ends = asyncio.get_running_loop().time() + self.options.deadline
+        state, abandoned = self._state(), asyncio.Event()
+        taken: list[str] = []
+        work = state.spawn(self._spread(request, groups, taken, ends, abandoned))
+        try:
+            decision: Decision = await asyncio.shield(work)
+        except asyncio.CancelledError:
+            abandoned.set()
+            if work.done():  # Else it sees that it is abandoned.
+                state.spawn(self._undo(taken, ends))
+            raise
+        return decision
+
+    async def _spread(
+        self,
+        request: Request,
+        groups: list[Request],
+        taken: list[str],
+        ends: float,
+        abandoned: asyncio.Event,
+    ) -> Decision:
+        """Run the steps, noting in `taken` what can be given back; when abandoned, give it back."""
         steps = decide_spread(request, groups)
         outcome: Any = None
         failure: EngineError | None = None
         try:
-            while True:
+            while not abandoned.is_set():
                 step = steps.throw(failure) if failure else steps.send(outcome)
-                failure = None
+                outcome = failure = None
                 try:
-                    match step:
-                        case Undo(token):
-                            outcome = await self.settle(token, 0)
-                        case Look(part):
-                            outcome = await self._look(part)
-                        case _:
-                            (outcome,) = await self.decide([step])
+                    outcome = await self._spread_step(step, ends)
                 except EngineError as error:
                     failure = error
+                if isinstance(step, Request) and outcome and outcome.token is not None:
+                    taken.append(outcome.token)
         except StopIteration as done:
             decision: Decision = done.value
-            return decision
+            if not abandoned.is_set():
+                return decision
+        except EngineError:  # The steps have given back what was taken.
+            raise
+        except BaseException:  # Among others, when the loop is about to end.
+            await self._undo(taken, ends)
+            raise
+        await self._undo(taken, ends)
+        raise asyncio.CancelledError
 
-    async def _look(self, request: Request) -> Decision:
-        """What a request within one slot would be answered."""
-        operations = self._operations
-        part = operations.codec.part(request, look=True)
-        return await self._state().batcher(operations.slot(part)).ask(operations, part)
+    async def _spread_step(self, step: Look | Request | Undo, ends: float) -> Any:
+        match step:
+            case Undo(token):
+                await self._undo([token], ends)
+                return None
+            case Look(request):
+                operations = self._operations
+                part = operations.codec.part(request, look=True)
+                return (
+                    await self._state().batcher(operations.slot(part)).ask(operations, part, ends)
+                )
+            case _:
+                return (await self._decide([step], ends))[0]
 
-    async def _entry(self, name: bytes) -> Entry | None:
-        described = self._operations.described(name)
-        if described is None:
-            return None
-        _, limit, _ = described
-        stored = await self._run(self._operations.stored_limit(name, limit.name))
-        reply = await self._run(self._operations.usage_of(name, limit))
-        return self._operations.entry(name, stored, reply)
+    async def _undo(self, tokens: list[str], ends: float) -> None:
+        """Give back what can be, for half a deadline more; there is nobody left to tell about the rest."""
+        until = ends + self.options.deadline / 2
+        for errand in [one for token in tokens for one in self._operations.settle(token, 0)]:
+            with suppress(EngineError):
+                await self._run(errand, ends=until)
 
     async def _nodes(self) -> list[Address]:
         loop = asyncio.get_running_loop()
@@ -251,6 +297,8 @@ class AsyncRedisEngine(Shell):
             async with asyncio.timeout(self.options.deadline):
                 link = await self._state().link(address)
                 reply = await link.call(command)
+        except Refused as error:
+            raise refused(str(error)) from error
         except (NotSent, Unanswered, TimeoutError) as error:
             raise EngineError(f"redis did not answer: {error}", transient=True) from error
         if isinstance(reply, Exception):
@@ -275,8 +323,7 @@ class AsyncRedisEngine(Shell):
                 return await self._travel(errand, ends, first, batch)
         except TimeoutError:
             sent = batch.link is not None
-            if batch.link is not None:
-                batch.link.abort()  # It may have died in silence.
+            batch.give_up(loop, deadline)
             reason = None if sent else batch.trouble
             raise timed_out(deadline, reason, sent=sent) from reason
         finally:
@@ -300,10 +347,10 @@ class AsyncRedisEngine(Shell):
                                     raise outcome
                             else:
                                 link = await state.link(address)
-                                batch.link = link
+                                batch.leave_on(link, state.time())
                                 outcome = await link.call(command, asking=asking)
                                 batch.link = None
-                        except (NotSent, Unanswered) as error:
+                        except (NotSent, Refused, Unanswered) as error:
                             failure, outcome = error, None
                             batch.link, batch.trouble = None, error
                     case Discover():
@@ -324,6 +371,7 @@ class AsyncRedisEngine(Shell):
             discovery = self._topology.discovery()
             sentinels = isinstance(self._topology, Sentinel)
             outcome: Any = None
+            unwelcome: Refused | None = None
             try:
                 while True:
                     address, command = discovery.send(outcome)
@@ -334,8 +382,11 @@ class AsyncRedisEngine(Shell):
                             outcome = await link.call(command)
                     except (NotSent, Unanswered, TimeoutError) as error:
                         outcome = error
-            except StopIteration:
-                return
+                    except Refused as error:
+                        outcome = unwelcome = error
+            except StopIteration as done:
+                if unwelcome is not None and not done.value:
+                    raise refused(str(unwelcome)) from unwelcome
 
 
 class LoopState:
@@ -348,10 +399,11 @@ class LoopState:
         send: Callable[[int, Batch], None],
     ) -> None:
         self._loop = loop
+        self.time = loop.time
         self._options = options
         self._send = send
         self._batchers: dict[int, Batcher] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._connecting: dict[tuple[Address, bool], asyncio.Lock] = {}
         self.links: dict[tuple[Address, bool], Link] = {}
         self.discovering = asyncio.Lock()
@@ -379,8 +431,14 @@ class LoopState:
                 self.links[address, sentinel] = link
                 if not sentinel and not self.warned:
                     self.warned = True
-                    warn_about_eviction(await link.call((b"INFO", b"memory")))
+                    self.spawn(self._advise(link))
         return link
+
+    async def _advise(self, link: Link) -> None:
+        """Look once whether the server may forget limits; not being told is no failure."""
+        with suppress(NotSent, Unanswered, TimeoutError):
+            async with asyncio.timeout(self._options.deadline):
+                warn_about_eviction(await link.call((b"INFO", b"memory")))
 
     def drop(self, address: Address) -> None:
         """Close the links to a server."""
@@ -389,11 +447,12 @@ class LoopState:
             if link is not None:
                 link.close()
 
-    def spawn(self, work: Any) -> None:
+    def spawn(self, work: Any) -> asyncio.Task[Any]:
         """Run something beside the callers."""
-        task = self._loop.create_task(work)
+        task: asyncio.Task[Any] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Let helping tasks finish, and close the links."""

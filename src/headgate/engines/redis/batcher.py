@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...errors import HeadgateError
+from ...errors import HeadgateError, UsageError
 from .codec import MAX_RULES, NUMBERS_PER_STEP
 from .failures import timed_out
 
@@ -35,6 +35,21 @@ class Batch(list[Waiting]):
     """The link they were sent on, as long as no answer has come."""
     trouble: Exception | None = None
     """What went wrong on the way, last."""
+    since: float = 0.0
+    """When they were sent."""
+
+    def leave_on(self, link: Link, now: float) -> None:
+        """Note on what, and when, they are sent."""
+        self.link, self.since = link, now
+
+    def give_up(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """Close a link that may have died in silence, as soon as it has had time: others wait on it, too."""
+        if self.link is None:
+            return
+        if loop.time() >= self.since + deadline / 2:
+            self.link.abort()
+        else:
+            loop.call_at(self.since + deadline / 2, self.give_up, loop, deadline)
 
 
 Sender: TypeAlias = "Callable[[int, Batch], None]"
@@ -60,11 +75,18 @@ class Batcher:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
-    def ask(self, operations: Operations, part: Part | Plain) -> asyncio.Future[Decision]:
-        """Queue a request; its answer comes with the future."""
+    def ask(
+        self, operations: Operations, part: Part | Plain, ends: float | None = None
+    ) -> asyncio.Future[Decision]:
+        """Queue a request; its answer comes with the future. `ends` is for who has less time than usual."""
         loop = self._loop
         future: asyncio.Future[Decision] = loop.create_future()
-        self._queue.append((future, part, operations, loop.time() + self._deadline))
+        if ends is None:
+            ends = loop.time() + self._deadline
+        else:
+            timer = loop.call_at(ends, self._expire)
+            future.add_done_callback(lambda _: timer.cancel())
+        self._queue.append((future, part, operations, ends))
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush)
@@ -82,11 +104,24 @@ class Batcher:
         while self._queue and self._in_flight < self._max_in_flight:
             batch = self._next_batch()
             if batch:
-                self._in_flight += 1
-                self._sent.append(batch)
-                self._send(self._slot, batch)
+                self._dispatch(batch)
         if self._timer is None and (self._queue or self._sent):
             self._watch()
+
+    def _dispatch(self, batch: Batch) -> None:
+        """Send a batch; one that cannot be packed is sent request by request, to find the culprit."""
+        self._in_flight += 1
+        self._sent.append(batch)
+        try:
+            self._send(self._slot, batch)
+        except Exception as error:  # noqa: BLE001 - it goes to who waits
+            self._sent.pop()
+            self._in_flight -= 1
+            if len(batch) == 1:
+                fail(batch, error)
+                return
+            for waiting in batch:
+                self._dispatch(Batch([waiting]))
 
     def _next_batch(self) -> Batch:
         batch = Batch()
@@ -99,15 +134,25 @@ class Batcher:
                 continue
             rules.update(waiting[1].rules)
             if len(rules) > MAX_RULES:
-                break
+                if batch:
+                    break
+                too_many = f"a request has at most {MAX_RULES} different limits, not {len(rules)}"
+                queue.popleft()[0].set_exception(UsageError(too_many))
+                rules.clear()
+                continue
             batch.append(queue.popleft())
         return batch
 
     def _watch(self) -> None:
-        """Wake when the first who waits runs out of time; all have the same patience."""
+        """Wake when the first who waits runs out of time; those with less than usual wake us themselves."""
+        if self._timer is not None:
+            self._timer.cancel()
         while self._sent and all(waiting[0].done() for waiting in self._sent[0]):
             self._sent.popleft()
-        waiting = [*(self._sent[0] if self._sent else ()), *list(self._queue)[:1]]
+        waiting = [
+            *(self._sent[0] if self._sent else ()),
+            *([self._queue[0]] if self._queue else ()),
+        ]
         ends = [until for future, _, _, until in waiting if not future.done()]
         self._timer = self._loop.call_at(min(ends), self._expire) if ends else None
 
@@ -116,17 +161,17 @@ class Batcher:
         for batch in self._sent:
             late = [waiting for waiting in batch if waiting[3] <= now and not waiting[0].done()]
             if not late:
-                break
+                continue
             sent = batch.link is not None
-            if batch.link is not None:
-                batch.link.abort()  # It may have died in silence; nobody shall wait for it again.
+            batch.give_up(self._loop, self._deadline)
             reason = None if sent else batch.trouble
             for future, *_ in late:
                 future.set_exception(timed_out(self._deadline, reason, sent=sent))
-        while self._queue and (self._queue[0][0].done() or self._queue[0][3] <= now):
-            future = self._queue.popleft()[0]
-            if not future.done():
+        for future, _, _, ends in self._queue:
+            if ends <= now and not future.done():
                 future.set_exception(timed_out(self._deadline))
+        while self._queue and self._queue[0][0].done():
+            self._queue.popleft()
         self._watch()
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .failures import (
     NotSent,
+    Refused,
     Repair,
     Unanswered,
     in_a_cluster,
@@ -86,9 +87,10 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster) -> Journey:
             topology.forget(address)
             yield next(pauses)
             continue
-        except Unanswered as error:
+        except (Refused, Unanswered) as error:
             topology.forget(address)
-            raise unanswered(str(error)) from error
+            told = refused if isinstance(error, Refused) else unanswered
+            raise told(str(error)) from error
         if not isinstance(reply, Exception):
             return reply
         repair = repair_of(str(reply))

@@ -23,8 +23,8 @@ from ...algorithms import (
 )
 from ...algorithms.adaptive import CANDIDATES
 from ...charge import Charge, Kind, Request, require_key
-from ...decision import ENGINE, Context, Decision, Source
-from ...errors import UsageError
+from ...decision import ENGINE, Context, Decision, Receipt, Source
+from ...errors import EngineError, UsageError
 from ..base import Usage, combined
 from .failures import nonsense
 from .scripts import ALGORITHMS
@@ -40,8 +40,9 @@ Reply: TypeAlias = list[int]
 KINDS: Final = {Kind.TAKE: 0, Kind.PEEK: 1, Kind.FORCE: 2, Kind.SHADOW: 3}
 USAGE: Final = 4
 WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
-STALE, TAKEN = -1, -2
+STALE, TAKEN, NOT_OURS = -1, -2, -3
 NUMBERS_PER_STEP: Final = 5
+""" Versions, if there are any, come after the numbers of all steps."""
 
 _STEP: Final = struct.Struct("<BBd")
 _HEAD: Final = struct.Struct("<dd")
@@ -113,8 +114,11 @@ class Part:
     rules: tuple[bytes, ...]
     """The packed rule of each step."""
     token: str | None = None
+    """The name that a caller knows its reservation or its slots by."""
+    holder: str | None = None
+    """The name that it holds slots under; those of a reservation without a name have one of their own."""
     record: bytes | None = None
-    """The name of its reservation."""
+    """Where its reservation is kept."""
     look: bool = False
     """Whether only to say what would be answered, and to change nothing."""
 
@@ -127,10 +131,19 @@ class Part:
 class Codec:
     """Packs requests and reads replies, for one engine and namespace."""
 
-    def __init__(self, keys: KeyCodec, now_us: Callable[[], int], *, test_clock: bool) -> None:
+    def __init__(
+        self,
+        keys: KeyCodec,
+        now_us: Callable[[], int],
+        *,
+        test_clock: bool,
+        receipts: bool = False,
+    ) -> None:
         self.keys = keys
         self._now_us = now_us
         self._test_clock = test_clock
+        self._receipts = receipts
+        self._flags = b"\1" if receipts else b"\0"
         self._rules: dict[Limit, bytes] = {}
         self._prefixes: dict[tuple[str, str | None], bytes] = {}
 
@@ -180,7 +193,7 @@ class Codec:
         record = None
         if request.reserve_us and token is not None:
             record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
-        return Part(request, names, rules, token, record, look)
+        return Part(request, names, rules, token, request.token, record, look)
 
     def command(self, sha: bytes, parts: Sequence[Part | Plain]) -> list[Any]:
         """The EVALSHA of a batch."""
@@ -197,7 +210,14 @@ class Codec:
             else:
                 assert isinstance(part, Part)
                 body.append(self._packed_request(part, rules, texts))
-        packed = [self.head(), bytes((len(rules),)), *rules, _NUMBER.pack(len(parts)), *body]
+        packed = [
+            self.head(),
+            self._flags,
+            bytes((len(rules),)),
+            *rules,
+            _NUMBER.pack(len(parts)),
+            *body,
+        ]
         return [b"EVALSHA", sha, len(names), *names, b"".join(packed), *texts]
 
     def _packed_request(self, part: Part, rules: dict[bytes, int], texts: list[bytes]) -> bytes:
@@ -205,53 +225,62 @@ class Codec:
         options = (WAIT if request.wait_us else 0) | (RESERVE if request.reserve_us else 0)
         options |= LOOK if part.look else 0
         numbers = [_NUMBER.pack(one) for one in (request.wait_us, request.reserve_us) if one]
-        if part.token is not None:
+        if part.holder is not None:
             options |= TOKEN
-            texts.append(part.token.encode())
-            if part.record is not None:
-                texts.append(part.record)
+            texts.append(part.holder.encode())
+        if part.record is not None:
+            texts.append(part.record)
         steps = [
             _STEP.pack(rules.setdefault(rule, len(rules) + 1), KINDS[charge.kind], charge.cost)
             for rule, (charge, _) in zip(part.rules, part.steps, strict=True)
         ]
         return b"".join([bytes((len(steps), options)), *numbers, *steps])
 
-    def usage_body(self, limit: Limit, now_us: int | None = None) -> bytes:
-        """The packed argument that asks what is used."""
-        rule = self.rule(limit, now_us)
-        step = _STEP.pack(1, USAGE, 1)
-        return b"".join([self.head(), b"\1", rule, _NUMBER.pack(1), b"\1\0", step])
+    def usage_command(
+        self, sha: bytes, states: Sequence[tuple[bytes, Limit]], now_us: int | None = None
+    ) -> list[Any]:
+        """The EVALSHA that asks what is used of these states."""
+        rules: dict[bytes, int] = {}
+        body = [
+            b"\1\0"
+            + _STEP.pack(rules.setdefault(self.rule(limit, now_us), len(rules) + 1), USAGE, 1)
+            for _, limit in states
+        ]
+        packed = [self.head(), b"\0", bytes((len(rules),)), *rules, _NUMBER.pack(len(body)), *body]
+        names = [name for name, _ in states]
+        return [b"EVALSHA", sha, len(names), *names, b"".join(packed)]
 
     def check(self, reply: object, steps: int) -> None:
         """Refuse what cannot be the reply to a script of ours: wrong in kind, or in length."""
-        if type(reply) is list and len(reply) == 1 + NUMBERS_PER_STEP * steps:
-            try:
-                sum(reply)  # Cheaper than to ask each one whether it is a number.
-            except TypeError:
-                raise nonsense(reply) from None
-            return
-        raise nonsense(reply)
+        _require_numbers(reply, 1 + (NUMBERS_PER_STEP + self._receipts) * steps)
 
     def decision(self, part: Part | Plain, reply: Reply, at: int) -> Decision | None:
         """Read a request's share of a reply; `None` when its calendar was out of date."""
         if type(part) is Plain:
             allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
-            if allowed == STALE:
+            if allowed < 0:
+                _require_decided(part, allowed)
                 return None
             answer = (allowed == 1, remaining, retry_after_us, reset_after_us, level)
-            return Decision((part.key, part.limit, answer, part.context))
+            context = part.context
+            if self._receipts:
+                context = context._replace(receipt=_receipt(reply, at))
+            return Decision((part.key, part.limit, answer, context))
         assert isinstance(part, Part)
         first = reply[at]
-        if first == STALE:
+        if first < 0:
+            _require_decided(part, first)
             return None
-        if first == TAKEN:
-            raise UsageError(f"the reservation {part.token!r} is open already; settle it first")
         request = part.request
         waiting = bool(request.wait_us) and first == 1 and reply[at + 2] > 0
+        places = range(at, at + NUMBERS_PER_STEP * len(part.keys), NUMBERS_PER_STEP)
         decisions = [
-            _decision(charge, limit, reply, at + number * NUMBERS_PER_STEP, waiting=waiting)
-            for number, (charge, limit) in enumerate(part.steps)
-        ]
+            _decision(
+                charge, limit, reply, place,
+                waiting=waiting, receipt=_receipt(reply, place) if self._receipts else None,
+            )
+            for place, (charge, limit) in zip(places, part.steps, strict=True)
+        ]  # fmt: skip
         if waiting:
             return combined(decisions, mark=(reply[0], reply[at + 4], request.charges[0].cost))
         denied = any(not one and one.source != "shadow" for one in decisions)
@@ -270,13 +299,49 @@ class Codec:
         name, _, tag = token.rpartition("@") if self.keys.clustered else (token, "", "")
         return self.keys.reservation(tag.encode(), name)
 
-    def usage(self, reply: Reply) -> Usage | None:
-        """Read the answer to `usage_body`; `None` when its calendar was out of date."""
-        self.check(reply, 1)
-        used, remaining, retry_after_us, reset_after_us, level = reply[1:6]
-        if used == STALE:
-            return None
-        return Usage(used, (retry_after_us == 0, remaining, retry_after_us, reset_after_us, level))
+    def usages(self, reply: Reply, steps: int) -> list[Usage | int]:
+        """Read the answer to `usage_command`; where there is no usage, why: `STALE` or `NOT_OURS`."""
+        _require_numbers(reply, 1 + NUMBERS_PER_STEP * steps)
+        usages: list[Usage | int] = []
+        for at in range(1, len(reply), NUMBERS_PER_STEP):
+            used, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
+            answer = (retry_after_us == 0, remaining, retry_after_us, reset_after_us, level)
+            usages.append(used if used < 0 else Usage(used, answer))
+        return usages
+
+
+def not_ours(key: str) -> EngineError:
+    """Somebody else has written where a state should be."""
+    return EngineError(
+        f"the state of {key!r} is not one of ours: something else wrote to its place in redis; "
+        "reset the key to begin anew",
+        transient=False,
+    )
+
+
+def _require_numbers(reply: object, count: int) -> None:
+    if type(reply) is list and len(reply) == count:
+        try:
+            sum(reply)  # Cheaper than to ask each one whether it is a number.
+        except TypeError:
+            raise nonsense(reply) from None
+        return
+    raise nonsense(reply)
+
+
+def _require_decided(part: Part | Plain, why: int) -> None:
+    """Raise what kept a request from being decided; a calendar that is out of date is no failure."""
+    if why == TAKEN and isinstance(part, Part):
+        raise UsageError(f"the reservation {part.token!r} is open already; settle it first")
+    if why == NOT_OURS:
+        raise not_ours(" or ".join(dict.fromkeys(one.key for one in part.request.charges)))
+
+
+def _receipt(reply: Reply, at: int) -> Receipt | None:
+    """The receipt of the step whose numbers are at `at`; none where the version was not kept."""
+    steps = len(reply) // (NUMBERS_PER_STEP + 1)
+    version = reply[1 + NUMBERS_PER_STEP * steps + (at - 1) // NUMBERS_PER_STEP]
+    return Receipt(version, reply[0]) if version else None
 
 
 def _packed_rule(limit: Limit, now_us: int) -> bytes:
@@ -285,13 +350,15 @@ def _packed_rule(limit: Limit, now_us: int) -> bytes:
     return struct.pack(f"<B{len(numbers)}d", code, *numbers)
 
 
-def _decision(charge: Charge, limit: Limit, reply: Reply, at: int, *, waiting: bool) -> Decision:
+def _decision(
+    charge: Charge, limit: Limit, reply: Reply, at: int, *, waiting: bool, receipt: Receipt | None
+) -> Decision:
     allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
     if waiting:
         level = 0  # It is the backlog of the place in line.
     answer: Answer = (allowed == 1, remaining, retry_after_us, reset_after_us, level)
     context = ENGINE
-    if charge.rule is not None or charge.kind is Kind.SHADOW:
+    if charge.rule is not None or charge.kind is Kind.SHADOW or receipt is not None:
         source: Source = "shadow" if charge.kind is Kind.SHADOW else "engine"
-        context = Context(source, rule=charge.rule)
+        context = Context(source, rule=charge.rule, receipt=receipt)
     return Decision((charge.key, limit, answer, context))

@@ -6,7 +6,6 @@ its parent's sockets.
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 import threading
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from .failures import NotSent, Unanswered
+from ...fork import remember
+from .failures import UNWELCOME, NotSent, Refused, Unanswered
 
 if TYPE_CHECKING:
     from .options import Address, Options
@@ -39,7 +39,7 @@ class Connection:
         try:
             for command in handshake(options, sentinel=sentinel):
                 reply = self.call(command, seconds)
-                require_welcome(reply, address)
+                require_welcome(reply, address, options)
         except BaseException as error:
             self.close()
             if isinstance(error, Unanswered):
@@ -48,7 +48,7 @@ class Connection:
 
     def is_usable(self) -> bool:
         """Whether the server has neither closed the connection nor sent anything unasked."""
-        return not select.select([self._socket], [], [], 0)[0]
+        return not _has_news(self._socket)
 
     def call(self, command: Command, seconds: float, *, asking: bool = False) -> Any:
         """Send a command and wait for its reply; an error reply is returned, not raised."""
@@ -91,7 +91,15 @@ class Pool:
         self._idle: dict[tuple[Address, bool], deque[Connection]] = {}
         self._lock = threading.Lock()
         self._room: dict[Address, threading.BoundedSemaphore] = {}
-        self._pid = os.getpid()
+        self._closed = False
+        self.discovering = threading.Lock()
+        """Held by the one who looks for the servers; here because it must be new after a fork, too."""
+        remember(self)
+
+    def after_fork(self) -> None:
+        """Called in a child: leave the parent's sockets alone, and the locks that nobody will release."""
+        self._idle, self._room = {}, {}
+        self._lock, self.discovering = threading.Lock(), threading.Lock()
 
     def call(
         self, address: Address, command: Command, seconds: float, *, asking: bool = False,
@@ -118,8 +126,9 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """Close every idle connection."""
+        """Close every connection: the idle ones now, the others when they come back."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, {}
         for connections in idle.values():
             for connection in connections:
@@ -141,12 +150,12 @@ class Pool:
 
     def _put(self, address: Address, connection: Connection, *, sentinel: bool) -> None:
         with self._lock:
-            self._idle.setdefault((address, sentinel), deque()).append(connection)
+            if not self._closed:
+                self._idle.setdefault((address, sentinel), deque()).append(connection)
+                return
+        connection.close()
 
     def _room_for(self, address: Address) -> threading.BoundedSemaphore:
-        if self._pid != os.getpid():  # We are a child: leave the parent's sockets alone.
-            self._idle, self._room, self._pid = {}, {}, os.getpid()
-            self._lock = threading.Lock()
         with self._lock:
             room = self._room.get(address)
             if room is None:
@@ -155,10 +164,16 @@ class Pool:
             return room
 
 
-def require_welcome(reply: object, address: Address) -> None:
-    """Refuse a server that refuses us."""
-    if isinstance(reply, Exception):
-        raise NotSent(f"{address[0]}:{address[1]} refused us: {reply}")
+def require_welcome(reply: object, address: Address, options: Options) -> None:
+    """Refuse a server that refuses us; whether it will always do so is in its words."""
+    if not isinstance(reply, Exception):
+        return
+    words = str(reply).partition(", with args beginning with")[0]
+    outcome = Refused if words.startswith(UNWELCOME) else NotSent
+    for secret in (options.password, options.sentinel_password):
+        if secret:
+            words = words.replace(secret, "***")
+    raise outcome(f"{address[0]}:{address[1]} refused us: {words}")
 
 
 def handshake(options: Options, *, sentinel: bool) -> list[Command]:
@@ -171,6 +186,15 @@ def handshake(options: Options, *, sentinel: bool) -> list[Command]:
     if options.db and not sentinel:
         commands.append((b"SELECT", options.db))
     return commands
+
+
+def _has_news(plain: socket.socket) -> bool:
+    """Whether reading would not block. `select` cannot look at descriptors above 1023."""
+    if not hasattr(select, "poll"):
+        return bool(select.select([plain], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(plain, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _connected(address: Address, options: Options, seconds: float) -> socket.socket:

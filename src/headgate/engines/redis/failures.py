@@ -20,6 +20,10 @@ class Unanswered(Exception):  # noqa: N818 - it is an outcome
     """Something was sent, and no answer came: it may or may not have been carried out."""
 
 
+class Refused(Exception):  # noqa: N818 - it is an outcome
+    """The server does not want us: who we are, our password or our database. Trying again does not help."""
+
+
 class Repair(Enum):
     """What to do about an error reply. In each case the server has not carried the command out."""
 
@@ -37,13 +41,17 @@ REPAIRS: Final = {
     "ASK": Repair.ASK,
     "READONLY": Repair.REDISCOVER,
     "MASTERDOWN": Repair.REDISCOVER,
-    "UNBLOCKED": Repair.REDISCOVER,
     "LOADING": Repair.WAIT,
     "TRYAGAIN": Repair.WAIT,
     "CLUSTERDOWN": Repair.WAIT,
     "BUSY": Repair.WAIT,
 }
 TRANSIENT: Final = ("OOM", "NOREPLICAS", "MISCONF", "MAX", "ERR max number of clients reached")
+UNWELCOME: Final = (
+    "WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR Client sent AUTH",
+    "ERR invalid password", "ERR invalid DB", "ERR DB index", "ERR SELECT", "ERR unknown command",
+)  # fmt: skip
+"""What a server says on a new connection when it will say so every time."""
 
 
 def repair_of(message: str) -> Repair:
@@ -73,7 +81,11 @@ def timed_out(
     """No answer within the deadline; what was sent may have been charged."""
     why = "the server is slow or gone" if reason is None else str(reason)
     known = "; the request may have been charged" if sent else ""
-    return EngineError(f"no answer from redis within {seconds:g} s ({why}){known}", transient=True)
+    return EngineError(
+        f"no answer from redis within {seconds:g} s ({why}){known}",
+        transient=True,
+        indefinite=sent,
+    )
 
 
 def nonsense(reply: object) -> EngineError:
@@ -82,6 +94,7 @@ def nonsense(reply: object) -> EngineError:
     return EngineError(
         f"redis answered with {shown}, which is no answer; the request may have been charged",
         transient=False,
+        indefinite=True,
     )
 
 
@@ -98,4 +111,5 @@ def unanswered(reason: str) -> EngineError:
         f"the connection to redis broke before the answer came ({reason}); "
         "the request may have been charged",
         transient=True,
+        indefinite=True,
     )

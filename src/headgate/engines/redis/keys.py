@@ -1,7 +1,7 @@
 """Keys: how a state is named in Redis, so that no two states ever share a name.
 
     hg:s{tag}namespace:rule:algorithm.window:=key        the state of a key
-    hg:f…  hg:l…                                         beside it: what refunds gave back, who waits in line
+    hg:f…  hg:l…  hg:v…                                  beside it: refunds and resets, the line, its version
     hg:r{tag}token                                       a reservation
 
 Namespace and rule are escaped, the key comes last and as it is, so the name can be read back and is different for
@@ -80,24 +80,31 @@ class KeyCodec:
         """What SCAN looks for: states of this namespace whose key begins with `prefix`."""
         tag = "{*}" if self.clustered else ""
         start = _glob_escaped(_escaped(self.namespace))
-        return (
-            f"{PREFIX}s{tag}{start}:*:*:=*".encode()
-            if not prefix
-            else (f"{PREFIX}s{tag}{start}:*:*:={_glob_escaped(prefix)}*".encode())
-        )
+        key = f"={_glob_escaped(prefix)}" if prefix else "[=#]"
+        return f"{PREFIX}s{tag}{start}:*:*:{key}*".encode()
 
     def parse(self, name: bytes) -> tuple[str | None, str, str] | None:
-        """`(rule, identity, key)` of a state's name; `None` when it is another namespace's."""
-        text = name.decode()
-        start = text.index("}") + 1 if self.clustered else len(PREFIX) + 1
-        namespace, rule, identity, key = text[start:].split(":", 3)
-        if namespace != _escaped(self.namespace):
+        """`(rule, identity, key)` of a state's name; `None` when it is another namespace's, or none at all.
+
+        Of a key that is stored as a hash only that can be read back, with the `#` in front of it.
+        """
+        try:
+            text = name.decode()
+            start = text.index("}") + 1 if self.clustered else len(PREFIX) + 1
+            namespace, rule, identity, key = text[start:].split(":", 3)
+        except ValueError:
+            return None
+        if namespace != _escaped(self.namespace) or key[:1] not in ("=", "#"):
             return None
         return (
             None if rule == NO_RULE else _unescaped(rule[1:]),
             identity.replace(".", ":"),
-            key[1:],
+            key if key[0] == "#" else key[1:],
         )
+
+    def is_hashed(self, name: bytes) -> bool:
+        """Whether a state's name holds a hash of its key."""
+        return name.decode().split(":", 4)[4][:1] == "#"
 
 
 def slot_of(name: bytes) -> int:

@@ -43,8 +43,9 @@ class Link(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             on_reply(NotSent("the connection is closed"))
             return
+        packed = hiredis.pack_command(command)  # First: what cannot be packed waits for no reply.
         self._waiting.append(on_reply)
-        self._transport.write(hiredis.pack_command(command))
+        self._transport.write(packed)
 
     async def call(self, command: Command, *, asking: bool = False) -> Any:
         """Send a command and wait for its reply; an error reply is returned, not raised."""
@@ -79,12 +80,19 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the loop: hand out every complete reply."""
         reader, waiting = self._reader, self._waiting
-        try:
-            reader.feed(data)
-            while (reply := reader.gets()) is not False:
-                waiting.popleft()(reply)
-        except (hiredis.ProtocolError, IndexError):  # Not Redis, or more replies than questions.
-            self.abort()
+        reader.feed(data)
+        while True:
+            try:
+                reply = reader.gets()
+            except hiredis.ProtocolError:  # Not Redis.
+                self.abort()
+                return
+            if reply is False:
+                return
+            if not waiting:  # More replies than questions.
+                self.abort()
+                return
+            waiting.popleft()(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the loop: nobody waits for ever."""
@@ -95,7 +103,7 @@ class Link(asyncio.Protocol):
 
 
 async def connect(address: Address, options: Options, *, sentinel: bool = False) -> Link:
-    """Open a link and introduce ourselves; raises `NotSent` when that fails."""
+    """Open a link and introduce ourselves; raises `NotSent` when that fails, `Refused` when it always will."""
     loop = asyncio.get_running_loop()
     host, port = address
     link = Link()
@@ -109,7 +117,7 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
                     lambda: link, host, port, ssl=options.tls, server_hostname=name
                 )
             for command in handshake(options, sentinel=sentinel):
-                require_welcome(await link.call(command), address)
+                require_welcome(await link.call(command), address, options)
     except (OSError, TimeoutError, Unanswered) as error:
         link.abort()
         raise NotSent(f"cannot connect to {host}:{port}: {str(error) or 'timed out'}") from error

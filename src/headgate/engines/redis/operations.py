@@ -5,34 +5,111 @@ The two shells (`sync.py`, `aio.py`) only run errands; what is asked and what th
 
 from __future__ import annotations
 
+import re
 import struct
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from ...algorithms import Concurrency, TokenBucket, limit_of_identity
-from ...charge import require_cost, require_key
-from ..base import Entry
+from ...algorithms import Concurrency, Limit, TokenBucket, limit_of_identity
+from ...charge import require_cost
+from ...errors import HeadgateError, UsageError
+from ..base import Entry, Page, Usage
 from .carry import Errand
-from .codec import MAX_RULES, NUMBERS_PER_STEP, Codec, Part, Plain, Reply
+from .codec import (
+    MAX_RULES,
+    NOT_OURS,
+    NUMBERS_PER_STEP,
+    STALE,
+    Codec,
+    Part,
+    Plain,
+    Reply,
+    not_ours,
+)
 from .keys import slot_of
-from .scripts import script
+from .scripts import ALGORITHMS, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...algorithms import Limit
     from ...charge import Request
     from ...decision import Decision
-    from ..base import Usage
 
 SCAN_COUNT: Final = 500
-STRING_FIELDS: Final = {
-    "fixed_window": 2,
-    "sliding_window": 3,
-    "token_bucket": 2,
-    "exponential_backoff": 6,
-    "adaptive": 11,
-}
+DIGEST_BYTES: Final = 6
+
+T = TypeVar("T")
+
+
+class Scan(NamedTuple):
+    """Ask a server, by its number, what it holds."""
+
+    node: int
+    command: tuple[Any, ...]
+
+
+Errands: TypeAlias = Generator[Errand, Any, T]
+Listing: TypeAlias = Generator[Scan | Errand, Any, Page]
+
+
+class Described(NamedTuple):
+    """What the name of a state says about it."""
+
+    rule: str | None
+    limit: Limit
+    key: str
+    hashed: bool
+
+    def entry(self, usage: Usage, now_us: int) -> Entry:
+        """The state as a list shows it."""
+        limit, idle_at_us = self.limit, now_us + usage.answer[3]
+        return Entry(
+            self.key, self.rule, limit.name, limit.window_us, usage.used, idle_at_us, limit.limit
+        )
+
+
+class Place(NamedTuple):
+    """Where a list goes on: the server, its SCAN cursor, and what was seen already of what that brings."""
+
+    node: int = 0
+    at: int = 0
+    seen: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, cursor: str) -> Place:
+        """Read a cursor back; the empty one is the beginning."""
+        if not cursor:
+            return cls()
+        parts = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
+        if parts is None or int(parts[2]) >= 2**64:
+            raise UsageError(
+                f"{cursor!r:.80} is no cursor of a list of keys; begin with an empty one"
+            )
+        return cls(int(parts[1]), int(parts[2]), frozenset(filter(None, parts[3].split("."))))
+
+    def with_seen(self, names: Sequence[tuple[bytes, Described]]) -> Place:
+        """The same place, with these names behind us."""
+        return self._replace(seen=self.seen | {_digest(name) for name, _ in names})
+
+    def __str__(self) -> str:
+        return ":".join((str(self.node), str(self.at), ".".join(sorted(self.seen))))
+
+
+_CURSOR: Final = re.compile(r"([0-9]{1,5}):([0-9]{1,20}):([0-9a-f.]*)")
+
+
+def sized(limit: Limit, number: int) -> Limit:
+    """The same limit with another number, and the smallest burst: what is used does not depend on that."""
+    changes = {"limit": number}
+    if hasattr(limit, "burst"):
+        changes["burst"] = min(number, 1)
+    return replace(limit, **changes)  # type: ignore[type-var]
+
+
+def _digest(name: bytes) -> str:
+    return blake2b(name, digest_size=DIGEST_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,61 +195,123 @@ class Operations:
     def usage(self, key: str, limit: Limit, rule: str | None, now_us: int | None = None) -> Errand:
         """Ask what a key has used."""
         name = self.codec.state_name(key, limit, rule)
-        return self._call("decide", name, self.codec.usage_body(limit, now_us))
+        return self._usages([(name, limit)], now_us)
 
-    def read_usage(self, reply: Reply) -> Usage | None:
+    def read_usage(self, reply: Reply, key: str = "a key") -> Usage | None:
         """What a key has used; `None` when the calendar has to be sent again."""
-        return self.codec.usage(reply)
+        (usage,) = self.codec.usages(reply, 1)
+        if usage == NOT_OURS:
+            raise not_ours(key)
+        return usage if isinstance(usage, Usage) else None
 
     def reset(self, key: str, limit: Limit, rule: str | None) -> Errand:
-        """Forget a key, and the line in front of it."""
-        require_key(key)
-        name = self.codec.state_name(key, limit, rule)
-        line = b"hg:l" + name[4:]
-        return Errand((b"DEL", name, line), slot_of(name) if self.clustered else 0)
+        """Forget a key, the line in front of it, and what was reserved of it."""
+        return self._call("reset", self.codec.state_name(key, limit, rule), b"")
 
-    def scan(self, prefix: str, cursor: bytes, count: int) -> tuple[Any, ...]:
-        """Look for keys, some at a time; never all at once."""
-        pattern = self.codec.keys.pattern(prefix)
-        return (b"SCAN", cursor, b"MATCH", pattern, b"COUNT", max(count, SCAN_COUNT))
+    def listing(self, prefix: str, cursor: str, most: int, nodes: int) -> Listing:
+        """Look for keys on that many servers, a page at a time; never all at once.
 
-    def matching(self, names: Sequence[bytes], prefix: str) -> list[bytes]:
+        The cursor is where SCAN goes on, on which server. A page ends where a reply of SCAN does, so that nothing
+        is lost in between; only when a single bucket of the server's table holds more than a page does the cursor
+        say which of them have been seen.
+        """
+        place = Place.parse(cursor)
+        count = SCAN_COUNT
+        entries: list[Entry] = []
+        while place.node < nodes and len(entries) < most:
+            pattern = self.codec.keys.pattern(prefix)
+            reply = yield Scan(
+                place.node, (b"SCAN", b"%d" % place.at, b"MATCH", pattern, b"COUNT", count)
+            )
+            following, names = int(reply[0]), self._unseen(reply[1], prefix, place)
+            room = most - len(entries)
+            if len(names) > room:
+                if entries:
+                    break
+                if count > 1:
+                    count //= 4
+                    continue
+                names = names[:room]
+                place = place.with_seen(names)
+            elif following:
+                place = Place(place.node, following)
+            else:
+                place = Place(place.node + 1)
+            entries += yield from self._entries(names)
+        return Page(entries, str(place) if place.node < nodes else "")
+
+    def _unseen(
+        self, names: Sequence[bytes], prefix: str, place: Place
+    ) -> list[tuple[bytes, Described]]:
         """Those whose key begins with `prefix`: a pattern cannot tell where a key begins."""
-        parsed = [(name, self.codec.keys.parse(name)) for name in names]
-        return [name for name, parts in parsed if parts is not None and parts[2].startswith(prefix)]
+        described = [(name, self._described(name)) for name in dict.fromkeys(names)]
+        return [
+            (name, parts)
+            for name, parts in described
+            if parts is not None
+            and parts.key.startswith(prefix)
+            and not (prefix and parts.hashed)
+            and not (place.seen and _digest(name) in place.seen)
+        ]
 
-    def stored_limit(self, name: bytes, algorithm: str) -> Errand:
-        """Read back the limit that a state was last counted with."""
-        slot = slot_of(name) if self.clustered else 0
-        if algorithm in STRING_FIELDS:
-            return Errand((b"GET", name), slot)
-        if algorithm == "sliding_log":
-            return Errand((b"ZSCORE", name, b"l"), slot)
-        return Errand((b"HGET", name, b"limit"), slot)
-
-    def described(self, name: bytes) -> tuple[str | None, Limit, str] | None:
-        """`(rule, limit, key)` that a state's name speaks of, if it is of this namespace."""
+    def _described(self, name: bytes) -> Described | None:
+        """What a state's name speaks of, if it is of this namespace and of a limit that we know."""
         parsed = self.codec.keys.parse(name)
         if parsed is None:
             return None
         rule, identity, key = parsed
-        return rule, limit_of_identity(identity), key
-
-    def usage_of(self, name: bytes, limit: Limit) -> Errand:
-        """Ask what is used of a state that is known by its name."""
-        return self._call("decide", name, self.codec.usage_body(limit))
-
-    def entry(self, name: bytes, stored: Any, reply: Reply) -> Entry | None:
-        """A key in use; `None` when it is idle by now."""
-        described = self.described(name)
-        if described is None or stored is None:
+        try:
+            limit = limit_of_identity(identity)
+        except (LookupError, ValueError, HeadgateError):
             return None
-        rule, limit, key = described
-        usage = self.codec.usage(reply)
-        if usage is None or not usage.answer[3]:
-            return None
-        idle_at_us = reply[0] + usage.answer[3]
-        return Entry(key, rule, limit.name, limit.window_us, usage.used, idle_at_us)
+        return Described(rule, limit, key, hashed=self.codec.keys.is_hashed(name))
+
+    def _entries(self, names: Sequence[tuple[bytes, Described]]) -> Errands[list[Entry]]:
+        """Those of the states that are in use, counted by the limits that they were last counted with."""
+        by_slot: dict[int, list[tuple[bytes, Described]]] = {}
+        for name, described in names:
+            slot = slot_of(name) if self.clustered else 0
+            by_slot.setdefault(slot, []).append((name, described))
+        entries: list[Entry] = []
+        for group in by_slot.values():
+            for start in range(0, len(group), MAX_RULES):
+                entries += yield from self._entries_of_one_slot(group[start : start + MAX_RULES])
+        return entries
+
+    def _entries_of_one_slot(
+        self, names: Sequence[tuple[bytes, Described]]
+    ) -> Errands[list[Entry]]:
+        stored = yield self._stored_limits(names)
+        known = [
+            (name, described._replace(limit=sized(described.limit, number)))
+            for (name, described), number in zip(names, stored, strict=True)
+            if number >= 0
+        ]
+        entries: list[Entry] = []
+        now_us = None
+        while known:
+            reply = yield self._usages([(name, one.limit) for name, one in known], now_us)
+            usages = self.codec.usages(reply, len(known))
+            entries += [
+                one.entry(usage, reply[0])
+                for (_, one), usage in zip(known, usages, strict=True)
+                if isinstance(usage, Usage) and usage.answer[3]
+            ]
+            now_us = reply[0]
+            known = [one for one, usage in zip(known, usages, strict=True) if usage == STALE]
+        return entries
+
+    def _stored_limits(self, names: Sequence[tuple[bytes, Described]]) -> Errand:
+        codes = bytes(ALGORITHMS.index(one.limit.name) + 1 for _, one in names)
+        called = script("limits")
+        keys = [name for name, _ in names]
+        slot = slot_of(keys[0]) if self.clustered else 0
+        return Errand((b"EVALSHA", called.sha, len(keys), *keys, codes), slot, called)
+
+    def _usages(self, states: Sequence[tuple[bytes, Limit]], now_us: int | None) -> Errand:
+        command = self.codec.usage_command(self._decide.sha, states, now_us)
+        slot = slot_of(states[0][0]) if self.clustered else 0
+        return Errand(tuple(command), slot, self._decide)
 
     def _call(self, name: str, key: bytes, body: bytes, *texts: bytes) -> Errand:
         called = script(name)

@@ -63,6 +63,8 @@ class Options:
     """Whether denials are remembered for as long as they are sure to hold."""
     secret: bytes = field(default=b"", repr=False)
     hash_keys: bool = False
+    receipts: bool = False
+    """Whether decisions carry a receipt, for those who check the engine from outside."""
 
     def __str__(self) -> str:
         where = ",".join(host if port == 0 else f"{host}:{port}" for host, port in self.addresses)
@@ -185,6 +187,7 @@ QUERY_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "deny_cache": _yes_or_no,
     "secret": _secret,
     "hash_keys": _yes_or_no,
+    "receipts": _yes_or_no,
     "sentinel_password": str,
     "ca_file": str,
     "cert_file": str,

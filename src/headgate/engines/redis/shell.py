@@ -51,5 +51,7 @@ class Shell:
         keys = KeyCodec(
             namespace, self._topology.clustered, options.secret, options.hash_keys, self._colocate
         )
-        codec = Codec(keys, self.clock.now_us, test_clock=self._test_clock)
+        codec = Codec(
+            keys, self.clock.now_us, test_clock=self._test_clock, receipts=options.receipts
+        )
         self._operations = Operations(codec, options.max_batch)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...charge import Charge, Request
 from ...errors import EngineError
-from ..base import Page, Usage
 from .advice import warn_about_eviction
 from .carry import Discover, Drop, Errand, Pause, Send, carry
 from .connection import Pool
-from .failures import NotSent, Unanswered, refused, timed_out
+from .failures import NotSent, Refused, Unanswered, refused, timed_out
+from .operations import Scan
 from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
 from .topology import Cluster, Sentinel
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...algorithms import Limit
     from ...clock import Clock
     from ...decision import Decision
-    from ..base import Entry, Hit
+    from ..base import Hit, Page, Usage
     from .options import Address, Options
 
 
@@ -45,7 +45,6 @@ class RedisEngine(Shell):
     ) -> None:
         super().__init__(url, clock=clock, colocate=colocate)
         self._pool = Pool(self.options)
-        self._discovering = threading.Lock()
         self._advised = threading.Event()
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
@@ -58,6 +57,9 @@ class RedisEngine(Shell):
 
     def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """Decide each request, all or nothing."""
+        return self._decide(requests)
+
+    def _decide(self, requests: Sequence[Request], ends: float | None = None) -> list[Decision]:
         if self._operations.clustered:
             spread = [groups_of(request, self._operations.codec.keys.tag) for request in requests]
             if any(len(groups) > 1 for groups in spread):
@@ -67,12 +69,12 @@ class RedisEngine(Shell):
                 ]
         decisions: dict[int, Decision] = {}
         for batch in self._operations.batches(requests):
-            reply = self._run(batch.errand)
+            reply = self._run(batch.errand, ends)
             answers = self._operations.answers(batch.parts, reply)
             for place, part, decision in zip(batch.places, batch.parts, answers, strict=True):
                 while decision is None:  # The store's clock is in another period than ours.
                     part = self._operations.again(part, reply[0])  # noqa: PLW2901
-                    reply = self._run(self._operations.errand(batch.errand.slot, [part]))
+                    reply = self._run(self._operations.errand(batch.errand.slot, [part]), ends)
                     (decision,) = self._operations.answers([part], reply)  # noqa: PLW2901
                 decisions[place] = decision
         return [decisions[place] for place in range(len(requests))]
@@ -114,65 +116,77 @@ class RedisEngine(Shell):
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
         nodes = self._nodes()
-        number, _, at = (cursor or "0:0").partition(":")
-        entries: list[Entry] = []
-        index, position = int(number), at.encode()
-        while index < len(nodes) and len(entries) < limit:
-            found = self._ask(nodes[index], self._operations.scan(prefix, position, limit))
-            position, names = found
-            names = self._operations.matching(names, prefix)
-            entries += [entry for name in names if (entry := self._entry(name)) is not None]
-            if position == b"0":
-                index += 1
-        return Page(entries, f"{index}:{position.decode()}" if index < len(nodes) else "")
+        listing = self._operations.listing(prefix, cursor, limit, len(nodes))
+        outcome: Any = None
+        try:
+            while True:
+                match listing.send(outcome):
+                    case Scan(node, command):
+                        outcome = self._ask(nodes[node], command)
+                    case errand:
+                        outcome = self._run(errand)
+        except StopIteration as done:
+            page: Page = done.value
+            return page
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
 
     def _decide_spread(self, request: Request, groups: list[Request]) -> Decision:
+        """Run the steps by one deadline; an interrupt leaves nothing taken behind."""
         if len(groups) == 1:
             return self.decide([request])[0]
+        ends = time.monotonic() + self.options.deadline
         steps = decide_spread(request, groups)
+        taken: list[str] = []
         outcome: Any = None
         failure: EngineError | None = None
         try:
             while True:
                 step = steps.throw(failure) if failure else steps.send(outcome)
-                failure = None
+                outcome = failure = None
                 try:
-                    match step:
-                        case Undo(token):
-                            outcome = self.settle(token, 0)
-                        case Look(part):
-                            outcome = self._look(part)
-                        case _:
-                            (outcome,) = self.decide([step])
+                    outcome = self._spread_step(step, ends)
                 except EngineError as error:
                     failure = error
+                if isinstance(step, Request) and outcome and outcome.token is not None:
+                    taken.append(outcome.token)
         except StopIteration as done:
             decision: Decision = done.value
             return decision
+        except EngineError:  # The steps have given back what was taken.
+            raise
+        except BaseException:
+            self._undo(taken, ends)
+            raise
 
-    def _look(self, request: Request) -> Decision:
+    def _spread_step(self, step: Look | Request | Undo, ends: float) -> Any:
+        match step:
+            case Undo(token):
+                return self._undo([token], ends)
+            case Look(request):
+                return self._look(request, ends)
+            case _:
+                return self._decide([step], ends)[0]
+
+    def _undo(self, tokens: list[str], ends: float) -> None:
+        """Give back what can be, for half a deadline more; there is nobody left to tell about the rest."""
+        until = ends + self.options.deadline / 2
+        for errand in [one for token in tokens for one in self._operations.settle(token, 0)]:
+            with suppress(EngineError):
+                self._run(errand, until)
+
+    def _look(self, request: Request, ends: float) -> Decision:
         """What a request within one slot would be answered."""
         now_us = None
         while True:
             part = self._operations.codec.part(request, now_us, look=True)
-            reply = self._run(self._operations.errand(self._operations.slot(part), [part]))
+            reply = self._run(self._operations.errand(self._operations.slot(part), [part]), ends)
             (decision,) = self._operations.answers([part], reply)
             if decision is not None:
                 return decision
             now_us = reply[0]
-
-    def _entry(self, name: bytes) -> Entry | None:
-        described = self._operations.described(name)
-        if described is None:
-            return None
-        _, limit, _ = described
-        stored = self._run(self._operations.stored_limit(name, limit.name))
-        reply = self._run(self._operations.usage_of(name, limit))
-        return self._operations.entry(name, stored, reply)
 
     def _nodes(self) -> list[Address]:
         if self._topology.address(0) is None:
@@ -185,15 +199,17 @@ class RedisEngine(Shell):
     def _ask(self, address: Address, command: tuple[Any, ...]) -> Any:
         try:
             reply = self._pool.call(address, command, self.options.deadline)
+        except Refused as error:
+            raise refused(str(error)) from error
         except (NotSent, Unanswered) as error:
             raise EngineError(f"redis did not answer: {error}", transient=True) from error
         if isinstance(reply, Exception):
             raise refused(str(reply))
         return reply
 
-    def _run(self, errand: Errand) -> Any:
-        """Carry an errand out within the deadline."""
-        ends = time.monotonic() + self.options.deadline
+    def _run(self, errand: Errand, ends: float | None = None) -> Any:
+        """Carry an errand out within the deadline, or by the time that a caller of many has left."""
+        ends = time.monotonic() + self.options.deadline if ends is None else ends
         journey = carry(errand, self._topology)
         outcome: Any = None
         failure: Exception | None = None
@@ -212,7 +228,7 @@ class RedisEngine(Shell):
                             outcome = self._pool.call(address, command, left, asking=asking)
                             if not self._advised.is_set():
                                 self._advise(address)
-                        except (NotSent, Unanswered) as error:
+                        except (NotSent, Refused, Unanswered) as error:
                             failure = error
                     case Discover():
                         self._discover(errand.slot, ends)
@@ -226,17 +242,18 @@ class RedisEngine(Shell):
     def _advise(self, address: Address) -> None:
         """Look once whether the server may forget limits; not being told is no failure."""
         self._advised.set()
-        with suppress(NotSent, Unanswered):
+        with suppress(NotSent, Refused, Unanswered):
             warn_about_eviction(self._pool.call(address, (b"INFO", b"memory"), ADVICE_S))
 
     def _discover(self, slot: int, ends: float) -> None:
         """Find out who is responsible; threads that want to know at the same time ask once."""
-        with self._discovering:
+        with self._pool.discovering:
             if self._topology.address(slot) is not None:
                 return
             discovery = self._topology.discovery()
             sentinels = isinstance(self._topology, Sentinel)
             outcome: Any = None
+            unwelcome: Refused | None = None
             try:
                 while True:
                     address, command = discovery.send(outcome)
@@ -248,5 +265,8 @@ class RedisEngine(Shell):
                         )  # fmt: skip
                     except (NotSent, Unanswered) as error:
                         outcome = error
-            except StopIteration:
-                return
+                    except Refused as error:
+                        outcome = unwelcome = error
+            except StopIteration as done:
+                if unwelcome is not None and not done.value:
+                    raise refused(str(unwelcome)) from unwelcome

@@ -66,10 +66,10 @@ class Sentinel:
 
     def discovery(self) -> Discovery:
         """Ask one Sentinel after the other, and the server they name whether it is the master."""
-        for sentinel in list(self._sentinels):
+        for sentinel in self._sentinels:
             # One that hangs takes all the time there is; the next search begins with another.
-            self._sentinels.remove(sentinel)
-            self._sentinels.append(sentinel)
+            # New lists throughout: another thread may be searching, too.
+            self._sentinels = [*(one for one in self._sentinels if one != sentinel), sentinel]
             named = yield sentinel, (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
             if not isinstance(named, list) or len(named) != 2:
                 continue
@@ -78,8 +78,8 @@ class Sentinel:
             if isinstance(role, list) and role and role[0] == b"master":
                 self._master = address
                 # The one that knew comes first the next time.
-                self._sentinels.remove(sentinel)
-                self._sentinels.insert(0, sentinel)
+                others = (one for one in self._sentinels if one != sentinel)
+                self._sentinels = [sentinel, *others]
                 return True
         return False
 
@@ -109,14 +109,13 @@ class Cluster:
 
     def moved(self, slot: int, address: Address) -> None:
         """A server said who owns a slot now."""
-        self._slots[slot] = address
+        self._slots = {**self._slots, slot: address}
 
     def discovery(self) -> Discovery:
         """Ask the servers we know for the map, until one answers."""
         for node in dict.fromkeys([*self._nodes, *self._seeds]):
             if node in self._nodes:  # As for a Sentinel: one that hangs is not asked first again.
-                self._nodes.remove(node)
-                self._nodes.append(node)
+                self._nodes = [*(one for one in self._nodes if one != node), node]
             rows = yield node, (b"CLUSTER", b"SLOTS")
             if not isinstance(rows, list):
                 continue

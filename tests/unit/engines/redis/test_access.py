@@ -116,15 +116,42 @@ def test_a_password_that_is_refused_is_told_and_never_shown(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     for user in ("", "nobody"):
-        url = f"redis://{user}:{CANARY}wrong@{HOST}:{secure.port}?deadline=0.2"
+        url = f"redis://{user}:{CANARY}wrong@{HOST}:{secure.port}?deadline=60"
         with pytest.raises(EngineError, match=r"WRONGPASS|invalid") as caught:
             hit(kind, url)
+        assert not caught.value.transient  # Said at once, and not after a minute of trying.
         assert CANARY not in "".join(traceback.format_exception(caught.value))
         engine = RedisEngine(url) if kind == "sync" else AsyncRedisEngine(url)
         assert CANARY not in repr(engine) + str(engine.options)
     with pytest.raises(EngineError, match="NOAUTH"):
-        hit(kind, f"redis://{HOST}:{secure.port}?deadline=0.2")
+        hit(kind, f"redis://{HOST}:{secure.port}?deadline=60")
     assert CANARY not in caplog.text
+
+
+@KINDS
+@on_flavours("redis_server", "redis-7.0", "valkey-9")
+def test_a_database_that_is_not_there_or_not_allowed_is_told_at_once(
+    redis_server: RedisServer, kind: str
+) -> None:
+    allowed = allow(redis_server, COMMANDS)
+    try:
+        for url, reason in (
+            (f"redis://{HOST}:{redis_server.port}/9999?deadline=60", "DB index"),
+            (allowed.replace("/0?deadline=10", "/1?deadline=60"), "NOPERM"),
+        ):
+            with pytest.raises(EngineError, match=reason) as caught:
+                hit(kind, url)
+            assert (caught.value.transient, caught.value.indefinite) == (False, False)
+    finally:
+        redis_server.call("ACL", "DELUSER", "headgate")
+
+
+@KINDS
+def test_sentinels_that_refuse_us_are_told_at_once(secure: RedisServer, kind: str) -> None:
+    url = f"redis+sentinel://{HOST}:{secure.port}/name?sentinel_password=wrong&deadline=60"
+    with pytest.raises(EngineError, match="WRONGPASS") as caught:
+        hit(kind, url)
+    assert not caught.value.transient
 
 
 # --- a server that may forget --------------------------------------------------------------------
@@ -149,11 +176,11 @@ def test_a_server_that_can_evict_keys_is_warned_about_once(
 
 # --- the least that a user must be allowed -------------------------------------------------------
 
-USED_BY_THE_ENGINE = {"EVALSHA", "EVAL", "SCAN", "DEL", "GET", "ZSCORE", "HGET"}
+USED_BY_THE_ENGINE = {"EVALSHA", "EVAL", "SCAN"}
 COMMANDS = USED_BY_THE_ENGINE | {
     name
-    for one in ("decide", "settle", "leave_line", "slots")
-    for name in re.findall(r"call\('([A-Z]+)'", script(one).text.decode())
+    for one in ("decide", "settle", "leave_line", "slots", "reset", "limits")
+    for name in re.findall(r"\b(?:call|read)\('([A-Z]+)'", script(one).text.decode())
 }
 
 
@@ -161,7 +188,7 @@ def allow(server: RedisServer, commands: set[str]) -> str:
     """Make a user that may run these commands on our keys and nothing else; returns its URL."""
     rules = [f"+{name.lower()}" for name in sorted(commands)]
     server.call("ACL", "SETUSER", "headgate", "reset", "on", f">{CANARY}", "~hg:*", *rules)
-    return f"redis://headgate:{CANARY}@{HOST}:{server.port}/0?deadline=0.5"
+    return f"redis://headgate:{CANARY}@{HOST}:{server.port}/0?deadline=10"
 
 
 class TestLeastPrivilege(EngineConformance):

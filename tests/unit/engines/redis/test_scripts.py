@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import random
+import re
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +15,7 @@ from redis.exceptions import ResponseError
 from headgate import (
     Adaptive,
     Concurrency,
+    EngineError,
     ExponentialBackoff,
     FixedWindow,
     MemoryEngine,
@@ -23,6 +27,7 @@ from headgate import (
 from headgate.algorithms import CalendarWindow
 from headgate.algorithms.calendar import Calendar
 from headgate.charge import Charge, Kind, Request
+from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.codec import Codec, numbers_of
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.scripts import script
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headgate import Limit
+    from headgate.decision import Decision
     from tests.servers.redis import RedisServer
 
 MAX_EXACT = 2**53 - 1
@@ -71,7 +77,7 @@ def doubles_in(limit: Limit, *, optional: int = 0) -> Iterator[int]:
     """Where the numbers of a packed request of one step are."""
     count = len(numbers_of(limit, NOW_US))
     yield from (0, 8)  # now_us and ttl_floor_ms
-    at = 16 + 1  # how many rules
+    at = 16 + 1 + 1  # whether with versions, and how many rules
     yield from (at + 1 + 8 * place for place in range(count))
     at += 1 + 8 * count
     yield at  # how many requests
@@ -282,3 +288,246 @@ def test_a_state_lives_as_long_as_it_matters_and_little_longer(redis_server: Red
     (name,) = redis_server.call("KEYS", "*")
     assert 5_000 < redis_server.call("PTTL", name) <= 6_001
     engine.close()
+
+
+# --- what is not a state of ours -----------------------------------------------------------------
+
+FOREIGN: dict[str, Callable[[RedisServer, bytes], object]] = {
+    "short text": lambda server, name: server.call("SET", name, "x"),
+    "long text": lambda server, name: server.call("SET", name, b"\xff" * 200),
+    "a list": lambda server, name: server.call("RPUSH", name, "x"),
+    "a sorted set": lambda server, name: server.call("ZADD", name, 1, "x"),
+    "a hash": lambda server, name: server.call("HSET", name, "x", "y"),
+    "a hash with a short holder": lambda server, name: server.call(
+        "HSET", name, "limit", "3", "=token", "y"
+    ),
+}
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=by_name)
+@pytest.mark.parametrize("what", FOREIGN)
+@on_flavours("redis_server", "redis-7.0", "valkey-9")
+def test_a_state_that_is_not_ours_fails_its_own_request_only(
+    redis_server: RedisServer, codec: Codec, limit: Limit, what: str
+) -> None:
+    bad = codec.state_name("bad", limit, None)
+    FOREIGN[what](redis_server, bad)
+    before = redis_server.call("DUMP", bad)
+
+    async def ask() -> list[Any]:
+        engine = AsyncRedisEngine(redis_server.url, clock=ManualClock(NOW_US / 1e6))
+        hit: Any = engine.bind(limit)
+        several = Request((Charge("other", limit), Charge("bad", limit)))
+        reserving = Request((Charge("bad", limit),), reserve_us=MINUTE_US)
+        answers = await asyncio.gather(
+            hit("a", 1), hit("bad", 1), engine.decide([several]), engine.decide([reserving]),
+            hit("b", 1), hit("a", 2), return_exceptions=True,
+        )  # fmt: skip
+        used = (await engine.usage("other", limit)).used
+        await engine.aclose()
+        return [*answers, used]
+
+    first, *failed, other, last, used = asyncio.run(ask())
+    assert (first.remaining, other.remaining, last.remaining, used) == (2, 2, 0, 0)
+    for error in failed:
+        assert isinstance(error, EngineError)
+        assert "is not one of ours" in str(error)
+        assert not error.transient
+    assert redis_server.call("DUMP", bad) == before
+    assert not redis_server.call("KEYS", "hg:[rf]*")
+
+    engine = RedisEngine(redis_server.url, clock=ManualClock(NOW_US / 1e6))
+    with pytest.raises(EngineError, match="'bad' is not one of ours"):
+        engine.bind(limit)("bad", 1)
+    with pytest.raises(EngineError, match="is not one of ours"):
+        engine.usage("bad", limit)
+    engine.reset("bad", limit)
+    assert engine.bind(limit)("bad", 1)
+    engine.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
+def test_settling_and_slots_change_nothing_when_a_state_is_not_ours(
+    redis_server: RedisServer, codec: Codec
+) -> None:
+    engine = RedisEngine(redis_server.url, clock=ManualClock(NOW_US / 1e6))
+    slots, bucket = Concurrency(2, MINUTE_US), TokenBucket(2, MINUTE_US)
+    charges = (Charge("good", bucket), Charge("bad", bucket))
+    (held,) = engine.decide([Request(charges, reserve_us=MINUTE_US)])
+    (line,) = engine.decide([Request((Charge("bad", bucket, 2),), wait_us=10 * MINUTE_US)])
+    assert held.token is not None
+    redis_server.call("SET", codec.state_name("bad", bucket, None), "x")
+    redis_server.call("SET", codec.state_name("bad", slots, None), "x")
+    before = snapshot(redis_server)
+    with pytest.raises(EngineError, match="is not one of ours"):
+        engine.settle(held.token, 0)
+    with pytest.raises(EngineError, match="is not one of ours"):
+        engine.leave_line(line)
+    with pytest.raises(EngineError, match="is not one of ours"):
+        engine.renew("bad", slots, "token")
+    with pytest.raises(EngineError, match="is not one of ours"):
+        engine.release("bad", slots, "token")
+    assert snapshot(redis_server) == before
+    engine.close()
+
+
+# --- reset and reservations ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=by_name)
+@pytest.mark.parametrize("actual", [0, 1, 3])
+@on_flavours("redis_server", "redis-7.0")
+def test_a_reset_ends_the_reservations_of_its_key_and_of_no_other(
+    redis_server: RedisServer, limit: Limit, actual: int
+) -> None:
+    """Also when the key is reserved anew before the old one is settled, and at the same moment."""
+    clock = ManualClock(NOW_US / 1e6)
+    for engine in (RedisEngine(redis_server.url, clock=clock), MemoryEngine(clock=clock)):
+
+        def reserve(*keys: str, token: str, engine: Any = engine) -> None:
+            charges = tuple(Charge(key, limit) for key in keys)
+            assert engine.decide([Request(charges, reserve_us=MINUTE_US, token=token)])[0]
+
+        reserve("a", token="one")  # noqa: S106
+        reserve("a", "b", token="two")  # noqa: S106
+        reserve("b", token="three")  # noqa: S106
+        engine.reset("a", limit)
+        reserve("a", token="four")  # noqa: S106
+        reserve("a", token="one")  # noqa: S106 - The name is free again.
+        assert not engine.settle("two", actual)
+        assert (engine.usage("a", limit).used, engine.usage("b", limit).used) == (2, 2)
+        assert engine.settle("three", 0)
+        assert engine.usage("b", limit).used == 1
+        assert engine.settle("four", 0)
+        assert engine.settle("one", 0)
+        assert engine.usage("a", limit).used == 0
+        engine.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
+def test_the_name_of_a_reservation_is_free_when_its_time_is_over(redis_server: RedisServer) -> None:
+    clock = ManualClock(NOW_US / 1e6)
+    engine = RedisEngine(redis_server.url, clock=clock)
+    request = Request((Charge("key", FixedWindow(9, LONGEST_US)),), reserve_us=1_000, token="name")  # noqa: S106
+    engine.decide([request])
+    clock.advance(us=999)
+    with pytest.raises(UsageError):
+        engine.decide([request])
+    clock.advance(us=1)
+    assert engine.decide([request])[0]
+    assert engine.settle("name", 0)
+    assert engine.usage("key", FixedWindow(9, LONGEST_US)).used == 1
+    engine.close()
+
+
+# --- receipts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [FixedWindow(20, LONGEST_US), SlidingLog(20, MINUTE_US)])
+@on_flavours("redis_server", "redis-7.0", "valkey-9")
+def test_receipts_number_the_decisions_of_a_key_whoever_asks(
+    redis_server: RedisServer, limit: Limit
+) -> None:
+    """Plain hits, peeks, denials and requests of several charges; now never runs back."""
+
+    async def ask() -> list[Decision]:
+        engines = [AsyncRedisEngine(f"{redis_server.url}?receipts=yes") for _ in range(3)]
+        several = Request((Charge("key", limit), Charge("other", limit), Charge("key", limit)))
+        peek = Request((Charge("key", limit, kind=Kind.PEEK),))
+        reserve = Request((Charge("key", limit),), reserve_us=MINUTE_US)
+        asked: list[Any] = []
+        for _ in range(5):
+            for engine in engines:
+                asked += [engine.bind(limit)("key", 1), engine.bind(limit)("key", 2)]
+                asked += [engine.decide([one]) for one in (peek, several, reserve)]
+        answers = await asyncio.gather(*asked)
+        for engine in engines:
+            await engine.aclose()
+        flat = [one for answer in answers for one in (answer if type(answer) is list else [answer])]
+        return [rule for one in flat for rule in one.rules]
+
+    decisions = asyncio.run(ask())
+    blocking = RedisEngine(f"{redis_server.url}?receipts=yes")
+    decisions += [blocking.bind(limit)("key", 1), blocking.bind(limit)("key", 21)]
+    for key, count in (("key", 5 * 3 * 6 + 2), ("other", 5 * 3)):
+        receipts = sorted(one.receipt for one in decisions if one.key == key and one.receipt)
+        assert [one.version for one in receipts] == list(range(1, count + 1))
+        times = [one.now_us for one in receipts]
+        assert times == sorted(times)
+    assert any(not one for one in decisions)
+    assert blocking.usage("key", limit).used <= 20
+    for name in redis_server.call("KEYS", "hg:v*"):
+        assert redis_server.call("PTTL", name) > 3_500_000
+    blocking.close()
+    silent = RedisEngine(redis_server.url)
+    assert silent.bind(limit)("key", 1).receipt is None
+    silent.close()
+
+
+# --- the log in a batch, and slots held under a name ---------------------------------------------
+
+
+@on_flavours("redis_server", "redis-7.0")
+def test_a_log_does_not_try_numbers_that_are_taken(redis_server: RedisServer) -> None:
+    clock = ManualClock(NOW_US / 1e6)
+    engine = RedisEngine(redis_server.url, clock=clock)
+    limit = SlidingLog(10_000, MINUTE_US)
+    request = Request((Charge("key", limit),))
+
+    def added() -> int:
+        redis_server.call("CONFIG", "RESETSTAT")
+        engine.decide([request] * 100)
+        calls = re.search(r"cmdstat_zadd:calls=(\d+)", redis_server.call("INFO", "commandstats"))
+        assert calls is not None
+        return int(calls[1])
+
+    assert added() == 200  # Each adds its member, and writes the total.
+    assert added() == 200
+    clock.advance(us=-7)
+    assert added() <= 200 + 200 + 100  # And those that lay ahead are pulled to now, once.
+    assert engine.usage("key", limit).used == 300
+    engine.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
+def test_slots_held_or_reserved_under_a_name_are_answered_as_in_memory(
+    redis_server: RedisServer,
+) -> None:
+    choose = random.Random(7)
+    for seed in range(25):
+        clock = ManualClock(NOW_US / 1e6)
+        redis = RedisEngine(redis_server.url, clock=clock).scoped(f"{seed}")
+        memory = MemoryEngine(clock=clock)
+        told: list[Any] = []
+        for _ in range(40):
+            clock.advance(us=choose.choice([0, 0, 1, 10_000_000, 40_000_000]))
+            limit = Concurrency(choose.choice([2, 3, 5]), choose.choice([MINUTE_US, 2 * MINUTE_US]))
+            token, cost = f"{seed}{choose.choice('abc')}", choose.randint(0, 4)
+            reserve_us = choose.choice([0, 0, 1_000, MINUTE_US])
+            action = choose.random()
+            request = Request((Charge("key", limit, cost),), reserve_us=reserve_us, token=token)
+
+            def done(
+                engine: Any,
+                action: float = action,
+                request: Request = request,
+                token: str = token,
+                limit: Concurrency = limit,
+            ) -> Any:
+                try:
+                    if action < 0.6:
+                        (decision,) = engine.decide([request])
+                        return decision._answer, decision.token, engine.usage("key", limit)
+                    if action < 0.8:
+                        return engine.settle(token, 1), engine.usage("key", limit)
+                    if action < 0.85:
+                        return engine.reset("key", limit)
+                    if action < 0.95:
+                        return engine.renew("key", limit, token)
+                    return engine.release("key", limit, token)
+                except UsageError as error:
+                    return str(error)
+
+            told.append((action, request, done(redis), done(memory)))
+            assert told[-1][2] == told[-1][3], told
+        redis.close()

@@ -4,7 +4,7 @@
 --        (1, 2 or 3)
 -- state: the three states, one after the other; a part that was never used is all -1
 function sources.adaptive()
-    local parts = { algorithm_of(2), algorithm_of(4), algorithm_of(5) }
+    local parts = { algorithm_of(SLIDING_WINDOW), algorithm_of(TOKEN_BUCKET), algorithm_of(EXPONENTIAL_BACKOFF) }
     local numbers = 2
     local fields = 0
     for _, part in ipairs(parts) do

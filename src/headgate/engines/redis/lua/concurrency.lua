@@ -46,19 +46,21 @@ function sources.concurrency()
         return 1, max(0, limit[1] - used_by(holders)), 0, reset_after_us, 0
     end
 
-    local function denied(limit, state, now_us, cost)
+    local function denied(limit, state, now_us, cost, token)
         local holders = holders_of(state)
         local used = used_by(holders)
         local retry_after_us = NEVER
-        if cost <= limit[1] then -- Holders expire, the soonest first, until the cost fits.
-            local ends = {}
-            for _, held in pairs(holders) do
-                ends[#ends + 1] = { held[1] + held[2], held[3] }
+        if cost <= limit[1] then -- Others expire, the soonest first, until the cost fits.
+            local ends, over = {}, 0
+            for name, held in pairs(holders) do
+                if name ~= token then
+                    ends[#ends + 1] = { held[1] + held[2], held[3] }
+                    over = over + held[3]
+                end
             end
             table.sort(ends, function(a, b)
                 return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
             end)
-            local over = used
             for _, ending in ipairs(ends) do
                 over = over - ending[2]
                 retry_after_us = ending[1] - now_us
@@ -101,7 +103,7 @@ function sources.concurrency()
         if state and state.pulled then
             after = { holders = state.holders, changes = state.changes }
         end
-        return after, denied(limit, state, now_us, cost)
+        return after, denied(limit, state, now_us, cost, token)
     end
 
     return {
@@ -112,13 +114,18 @@ function sources.concurrency()
         idle_at_us = idle_at_us,
 
         load = function(key, _, now_us)
-            local flat = call('HGETALL', key)
-            if #flat == 0 then
-                return nil
+            local flat, bad = read('HGETALL', key)
+            if bad or #flat == 0 then
+                return nil, bad
             end
             local state = { holders = {}, changes = {}, pulled = false }
+            local ours = false
             for i = 1, #flat, 2 do
+                ours = ours or flat[i] == 'limit'
                 if string.sub(flat[i], 1, 1) == '=' then
+                    if #flat[i + 1] < 24 then
+                        return nil, true
+                    end
                     local token = string.sub(flat[i], 2)
                     local since_us, ttl_us, cost = unpack_numbers('<ddd', flat[i + 1])
                     if since_us + ttl_us <= now_us then
@@ -133,7 +140,14 @@ function sources.concurrency()
                     end
                 end
             end
+            if not ours then
+                return nil, true
+            end
             return state
+        end,
+
+        stored_limit = function(key)
+            return tonumber(read('HGET', key, 'limit') or nil)
         end,
 
         save = function(key, limit, state, _, ttl)

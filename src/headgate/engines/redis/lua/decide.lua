@@ -1,19 +1,21 @@
 -- decide.lua -- decide a batch of requests, each of them all or nothing.
 --
 -- KEYS     the state of each step, in order
--- ARGV[1]  packed: now_us (0 for the server's clock), ttl_floor_ms
+-- ARGV[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
 --          number of rules, then for each its algorithm and the numbers of its limit
 --          number of requests, then for each: number of steps, options, [wait_us], [reserve_us], and for each step the
 --          number of its rule, its kind and its cost. Most requests take one unit of one limit: for them the number of
 --          steps is 0, and the number of the rule is all that follows.
--- ARGV[2…] for each request that has one, the token it holds or reserves under; a reservation's token is
---          followed by the key of its record
+-- ARGV[2…] for each request that has one, the token it holds slots under, and then the key of its reservation's
+--          record, if it reserves
 --          A request with the option LOOK is answered as if it had been withdrawn, and changes nothing.
 -- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. A place in line
---          has its backlog in the place of the level. allowed is -1 when the calendar sent along is out of date, and
---          -2 when the reservation's name is taken.
+--          has its backlog in the place of the level. allowed is -1 when the calendar sent along is out of date, -2
+--          when the reservation's name is taken, and -3 when what is stored is not a state of ours.
+--          With versions, one number more for each step, after all of these: how many steps its state has decided.
 local WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
-local STALE, TAKEN = -1, -2
+local STALE, TAKEN, NOT_OURS = -1, -2, -3
+local VERSION_TTL_MS = 3600000
 local now_us, ttl_floor_ms = read_time()
 local rules, requests = {}, {}
 local next_text, next_key = 2, 1
@@ -45,7 +47,9 @@ local function machinery()
         end
         if options % 8 >= TOKEN then
             request.token = read_text()
-            request.record = request.reserve_us > 0 and read_text() or nil
+        end
+        if request.reserve_us > 0 then
+            request.record = read_text()
         end
         request.look = options % 16 >= LOOK
         for i = 1, steps do
@@ -63,7 +67,7 @@ local function machinery()
         elseif step.kind == USAGE then
             local _, remaining, retry_after_us, reset_after_us, level = algorithm.peek(limit, state, now_us, cost)
             return state, algorithm.used(limit, state, now_us), remaining, retry_after_us, reset_after_us, level
-        elseif algorithm.hold and request.token and request.reserve_us == 0 then
+        elseif algorithm.hold and request.token then
             return algorithm.hold(limit, state, now_us, cost, request.token)
         elseif algorithm.line_up and request.wait_us > 0 then
             return algorithm.line_up(limit, state, now_us, cost, request.wait_us)
@@ -73,13 +77,9 @@ local function machinery()
 
     -- Work out every step on top of those before it, and write nothing. True when all of them fit.
     local function try(request)
-        local pending, seen, passed = {}, {}, true
+        local pending, passed = {}, true
         for _, step in ipairs(request) do
-            step.first = not seen[step.key]
-            seen[step.key] = true
-            if step.first then
-                step.before = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
-            else
+            if not step.first then
                 step.before = pending[step.key]
             end
             step.after, step[1], step[2], step[3], step[4], step[5] = evaluate(step, request, step.before)
@@ -103,16 +103,20 @@ local function machinery()
         for _, step in ipairs(request) do
             if step.after ~= step.before then
                 local refunds = beside(step.key, 'f')
-                call('SET', refunds, '0', 'NX', 'PX', ttl)
+                call('HSETNX', refunds, 'sum', '0')
                 if call('PTTL', refunds) < ttl then
                     call('PEXPIRE', refunds, ttl)
                 end
                 local algorithm = step.rule.algorithm
+                local sofar = call('HMGET', refunds, 'sum', 'resets')
                 record[#record + 1] = cmsgpack.pack({
                     step.key, algorithm.number, step.rule.limit, step.cost, algorithm.mark(step.after),
-                    tonumber(call('GET', refunds)),
+                    tonumber(sofar[1]), tonumber(sofar[2] or 0),
                 })
             end
+        end
+        if request.is_over then -- Another had that name.
+            call('DEL', request.record)
         end
         call('RPUSH', request.record, unpack(record))
         call('PEXPIRE', request.record, ttl)
@@ -151,14 +155,39 @@ local function machinery()
         end
     end
 
+    -- Load the state of every key; true when something there is not ours.
+    local function load(request)
+        local seen = {}
+        for _, step in ipairs(request) do
+            local bad, bad_beside
+            step.first = not seen[step.key]
+            seen[step.key] = true
+            if step.first then
+                step.before, bad = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
+            end
+            if request.record then
+                _, bad_beside = read('HGET', beside(step.key, 'f'), 'sum')
+            end
+            if bad or bad_beside then
+                return true
+            end
+        end
+    end
+
     local function refusal(request)
         if request.record and call('EXISTS', request.record) == 1 then
-            return TAKEN
+            if read_reservation(request.record, now_us) then
+                return TAKEN
+            end
+            request.is_over = true
         end
         for _, step in ipairs(request) do
             if step.rule.stale then
                 return STALE
             end
+        end
+        if load(request) then
+            return NOT_OURS
         end
     end
 
@@ -184,7 +213,10 @@ local function take_one(rule, key)
         return STALE, 0, 0, 0, 0
     end
     local algorithm, limit = rule.algorithm, rule.limit
-    local state = load_state(algorithm, key, limit, now_us)
+    local state, bad = load_state(algorithm, key, limit, now_us)
+    if bad then
+        return NOT_OURS, 0, 0, 0, 0
+    end
     local after, allowed, remaining, retry_after_us, reset_after_us, level = algorithm.take(limit, state, now_us, 1)
     if after ~= state then
         save_state(algorithm, key, limit, after, now_us, ttl_floor_ms)
@@ -192,7 +224,21 @@ local function take_one(rule, key)
     return allowed, remaining, retry_after_us, reset_after_us, level
 end
 
+-- The number of this step among all that its key's state has decided, whoever asked; 0 when it was not decided.
+local function next_version(key, allowed, reset_after_us)
+    if allowed < 0 then
+        return 0
+    end
+    local version = redis.pcall('INCR', beside(key, 'v'))
+    if type(version) ~= 'number' then
+        return 0
+    end
+    call('PEXPIRE', beside(key, 'v'), max(VERSION_TTL_MS, ttl_ms(now_us + reset_after_us, now_us, ttl_floor_ms)))
+    return version
+end
+
 local careful
+local with_versions = read_byte() == 1
 for i = 1, read_byte() do
     rules[i] = read_rule(now_us)
 end
@@ -212,12 +258,15 @@ end
 if next_key ~= #KEYS + 1 or at ~= #packed + 1 or next_text ~= #ARGV + 1 then
     error('the arguments do not fit the keys')
 end
-local reply, count = { now_us }, 1
+local reply, count, versions = { now_us }, 1, {}
 next_key = 1
 for _, request in ipairs(requests) do
     if type(request) == 'number' then
         reply[count + 1], reply[count + 2], reply[count + 3], reply[count + 4], reply[count + 5] =
             take_one(rules[request], KEYS[next_key])
+        if with_versions then
+            versions[next_key] = next_version(KEYS[next_key], reply[count + 1], reply[count + 4])
+        end
         count, next_key = count + 5, next_key + 1
     else
         careful.decide(request)
@@ -225,8 +274,14 @@ for _, request in ipairs(requests) do
             for i = 1, 5 do
                 reply[count + i] = step[i]
             end
+            if with_versions then
+                versions[next_key] = next_version(step.key, step[1], step[4])
+            end
             count, next_key = count + 5, next_key + 1
         end
     end
+end
+for i = 1, #versions do
+    reply[count + i] = versions[i]
 end
 return reply

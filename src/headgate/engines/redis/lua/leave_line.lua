@@ -4,11 +4,14 @@
 -- ARGV[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, stamp_us and backlog of the place, cost, rule
 -- Returns  {1} when it was given back, {0} when somebody stands behind it
 local now_us, ttl_floor_ms = read_time()
-local bucket = algorithm_of(4)
+local bucket = algorithm_of(TOKEN_BUCKET)
 local mark = { read_number(), read_number() }
 local cost = read_number()
 local limit = read_rule(now_us).limit
-local state = load_state(bucket, KEYS[1])
+local state, bad = load_state(bucket, KEYS[1])
+if bad then
+    return not_ours(KEYS[1])
+end
 local after = bucket.leave_line(limit, state, mark, now_us, cost)
 if after == state then
     return { 0 }

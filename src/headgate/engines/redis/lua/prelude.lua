@@ -10,7 +10,9 @@
 --   fields                           how many numbers its state has
 --   numbers                          how many numbers its limit has, in the order the codec sends them
 --   text(limit, state)               the state as it is stored: its fields, and then the limit for people who list keys
---   load(key, …), save(key, …)       instead of that, where the state is not a string
+--   load(key, …), save(key, …)       instead of that, where the state is not a string; load returns nil, true when
+--                                    what is there is not a state of ours
+--   stored_limit(key)                the limit that was stored there, likewise
 --   take(limit, state, now_us, cost) -> state', allowed, remaining, retry_after_us, reset_after_us, level
 --   peek(limit, state, now_us, cost) -> allowed, remaining, retry_after_us, reset_after_us, level
 --   force(limit, state, now_us, cost) -> state', allowed, …
@@ -22,6 +24,7 @@ local MAX_EXACT = 9007199254740991
 local NEVER = -1
 local ORDER = { 'fixed_window', 'sliding_window', 'sliding_log', 'token_bucket', 'exponential_backoff', 'adaptive',
     'concurrency' }
+local SLIDING_WINDOW, TOKEN_BUCKET, EXPONENTIAL_BACKOFF, CONCURRENCY = 2, 4, 5, 7 -- Places in ORDER.
 local DOUBLES = '<' .. string.rep('d', 20)
 local floor, max, min = math.floor, math.max, math.min
 local call = redis.call
@@ -50,19 +53,46 @@ local function ttl_ms(idle_at_us, now_us, ttl_floor_ms)
     return max(ceil_div(idle_at_us - now_us, 1000) + 1000, ttl_floor_ms)
 end
 
--- Another key that belongs to the same state: 'f' for refunds, 'l' for its line.
+-- Another key that belongs to the same state: 'f' for refunds, 'l' for its line, 'v' for its version.
 local function beside(key, letter)
     return 'hg:' .. letter .. string.sub(key, 5)
 end
 
+-- The reply to a command that reads, or nil and true when the key holds something of another kind.
+local function read(...)
+    local reply = redis.pcall(...)
+    if type(reply) ~= 'table' or not reply.err then
+        return reply
+    elseif string.find(reply.err, 'WRONGTYPE', 1, true) then
+        return nil, true
+    end
+    error(reply.err)
+end
+
+-- The state of a key, or nil when it was never used; nil and true when what is there is not a state of ours.
 local function load_state(algorithm, key, limit, now_us)
     if algorithm.load then
         return algorithm.load(key, limit, now_us)
     end
-    local text = call('GET', key)
-    if text then
-        return { unpack_numbers(algorithm.format, text) }
+    local text, bad = read('GET', key)
+    if not text then
+        return nil, bad
     end
+    if #text < 8 * algorithm.fields then
+        return nil, true
+    end
+    local state = { unpack_numbers(algorithm.format, text) }
+    for i = 1, algorithm.fields do
+        local number = state[i]
+        if not (number >= -1 and number <= MAX_EXACT and number == floor(number)) then
+            return nil, true
+        end
+    end
+    return state
+end
+
+local function not_ours(key)
+    return redis.error_reply('ERR the state at ' .. key .. ' is not one of ours; reset the key')
 end
 
 local function save_state(algorithm, key, limit, state, now_us, ttl_floor_ms)

@@ -17,15 +17,27 @@ function sources.sliding_log()
     end
 
     local function cost_of(member)
+        if #member ~= 24 then
+            return 0 -- It is not one of ours.
+        end
         local _, _, cost = unpack_numbers('>ddd', member)
         return cost
     end
 
+    local next_number = 0 -- None of this call has that number, or a higher one.
+
     local function add(key, at_us, cost)
-        local number = 0
-        while call('ZADD', key, 'NX', exact(at_us), pack('>ddd', at_us, number, cost)) == 0 do
-            number = number + 1 -- Another request of the same microsecond has that number.
+        -- Of the same microsecond the last has the highest number, unless the clock stepped back to it.
+        local last = call('ZREVRANGEBYSCORE', key, exact(at_us), exact(at_us), 'LIMIT', 0, 1)[1]
+        local number = next_number
+        if last and #last == 24 then
+            local _, its_number = unpack_numbers('>ddd', last)
+            number = max(number, its_number + 1)
         end
+        while call('ZADD', key, 'NX', exact(at_us), pack('>ddd', at_us, number, cost)) == 0 do
+            number = number + 1
+        end
+        next_number = number + 1
     end
 
     local function sum_between(key, from_us, to_us)
@@ -104,9 +116,9 @@ function sources.sliding_log()
         peek = peek,
 
         load = function(key, limit, now_us)
-            local total = call('ZSCORE', key, 't')
+            local total, bad = read('ZSCORE', key, 't')
             if not total then
-                return nil
+                return nil, bad or call('EXISTS', key) == 1
             end
             local gone_us = now_us - limit[2]
             local newest_us = tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])
@@ -118,6 +130,11 @@ function sources.sliding_log()
                 ahead = newest_us > now_us,
                 added = {},
             }
+        end,
+
+        stored_limit = function(key)
+            local limit = read('ZSCORE', key, 'l')
+            return limit and -tonumber(limit)
         end,
 
         save = function(key, limit, state, now_us, ttl)

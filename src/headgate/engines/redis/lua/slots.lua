@@ -5,11 +5,14 @@
 -- ARGV[2]  the token
 -- Returns  {1} when the token held something, {0} when it did not
 local now_us, ttl_floor_ms = read_time()
-local slots = algorithm_of(7)
+local slots = algorithm_of(CONCURRENCY)
 local renewing = read_byte() == 1
 local limit = read_rule(now_us).limit
 local token = ARGV[2]
-local state = load_state(slots, KEYS[1], limit, now_us)
+local state, bad = load_state(slots, KEYS[1], limit, now_us)
+if bad then
+    return not_ours(KEYS[1])
+end
 local after
 if renewing then
     after = slots.renew(limit, state, now_us, token)

@@ -34,6 +34,26 @@ local function read_rule(now_us)
     return { algorithm = algorithm, limit = limit, stale = algorithm.stale and algorithm.stale(limit, now_us) }
 end
 
+-- What a reservation took and may still correct; nil when there is none (any more). It is over when its time is, and
+-- when a key that it took from has been reset.
+local function read_reservation(name, now_us)
+    local record = read('LRANGE', name, 0, -1) or {}
+    if #record == 0 or cmsgpack.unpack(record[1]) <= now_us then
+        return nil
+    end
+    local steps = {}
+    for i = 2, #record do
+        local key, number, limit, cost, mark, refunded, resets = unpack(cmsgpack.unpack(record[i]))
+        local refunds, bad = read('HMGET', beside(key, 'f'), 'sum', 'resets')
+        if bad or not refunds[1] or tonumber(refunds[2] or 0) ~= resets then
+            return nil
+        end
+        steps[i - 1] = { key = key, algorithm = algorithm_of(number), limit = limit, cost = cost, mark = mark,
+            refunded = refunded }
+    end
+    return steps
+end
+
 -- The moment of this call: the server's clock, read once, or a test's own.
 local function read_time()
     local now_us, ttl_floor_ms = read_number(), read_number()

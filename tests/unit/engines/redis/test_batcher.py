@@ -1,0 +1,130 @@
+"""The batcher: whatever goes wrong while a batch is made, nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from headgate import EngineError, UsageError
+from headgate.engines.redis.batcher import Batch, Batcher
+from headgate.engines.redis.codec import MAX_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SOON = 5.0
+
+
+class FakePart(NamedTuple):
+    """What the batcher looks at in a request."""
+
+    name: str
+    rules: tuple[bytes, ...] = (b"rule",)
+
+
+class Store:
+    """Answers a batch with the names in it; some names cannot be packed."""
+
+    def __init__(self, deadline: float = SOON, max_in_flight: int = 2) -> None:
+        self.sent: list[list[str]] = []
+        self.silent = False
+        limits = (100, max_in_flight, deadline)
+        self.batcher = Batcher(asyncio.get_running_loop(), 0, self._send, limits)
+
+    def ask(self, part: FakePart, ends: float | None = None) -> asyncio.Future[Any]:
+        asked: Any = self.batcher.ask
+        future: asyncio.Future[Any] = asked(None, part, ends)
+        return future
+
+    def _send(self, _: int, batch: Batch) -> None:
+        names = [waiting[1].name for waiting in batch]  # type: ignore[union-attr]
+        if "bad" in names:
+            raise ValueError("bytes must be in range(0, 256)")
+        self.sent.append(names)
+        if not self.silent:
+            for waiting, name in zip(batch, names, strict=True):
+                waiting[0].set_result(name)
+            self.batcher.done()
+
+
+def in_a_loop(test: Callable[[], Any]) -> None:
+    asyncio.run(asyncio.wait_for(test(), SOON))
+
+
+def test_a_request_that_cannot_be_packed_is_told_and_hurts_nobody_else() -> None:
+    async def main() -> None:
+        store = Store()
+        for _ in range(5):  # More often than may be in flight.
+            names = ["one", "bad", "two"]
+            asked = [store.ask(FakePart(name)) for name in names]
+            one, bad, two = await asyncio.gather(*asked, return_exceptions=True)
+            assert (one, two) == ("one", "two")
+            assert isinstance(bad, ValueError)
+
+    in_a_loop(main)
+
+
+def test_a_request_with_more_limits_than_a_batch_may_hold_is_refused_alone() -> None:
+    async def main() -> None:
+        store = Store()
+        rules = tuple(str(number).encode() for number in range(MAX_RULES + 1))
+        asked = [
+            store.ask(FakePart("before")),
+            store.ask(FakePart("huge", rules)),
+            store.ask(FakePart("large", rules[1:])),
+            store.ask(FakePart("after")),
+        ]
+        before, huge, large, after = await asyncio.gather(*asked, return_exceptions=True)
+        assert (before, large, after) == ("before", "large", "after")
+        assert isinstance(huge, UsageError)
+        assert str(MAX_RULES) in str(huge)
+
+    in_a_loop(main)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_who_has_less_time_than_usual_is_told_when_it_is_over(queued: bool) -> None:  # noqa: FBT001
+    """On the way and in the queue alike, and the others go on waiting."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(max_in_flight=1)
+        store.silent = True
+        patient = store.ask(FakePart("patient"))
+        if queued:
+            await asyncio.sleep(0)
+        hasty = store.ask(FakePart("hasty"), loop.time() + 0.05)
+        with pytest.raises(EngineError):
+            await hasty
+        assert store.sent == [["patient"] if queued else ["patient", "hasty"]]
+        assert not patient.done()
+
+    in_a_loop(main)
+
+
+def test_a_link_is_given_up_only_when_it_had_time_to_answer() -> None:
+    """Who came with little time left does not take the link from the others."""
+
+    class Counted:
+        aborted = 0
+
+        def abort(self) -> None:
+            self.aborted += 1
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        silent, answering = Counted(), Counted()
+        batches = []
+        for link in (silent, answering):
+            batch = Batch()
+            batch.leave_on(link, loop.time())  # type: ignore[arg-type]
+            batch.give_up(loop, 0.2)
+            batches.append(batch)
+        assert (silent.aborted, answering.aborted) == (0, 0)
+        batches[1].link = None  # Its answer came.
+        await asyncio.sleep(0.2)
+        assert (silent.aborted, answering.aborted) == (1, 0)
+
+    in_a_loop(main)

@@ -1,0 +1,254 @@
+"""Connections and links: what is sent, what is handed out, and what happens at the edges."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate import EngineError, FixedWindow
+from headgate.engines.redis.aio import AsyncRedisEngine
+from headgate.engines.redis.connection import Pool, require_welcome
+from headgate.engines.redis.failures import NotSent, Refused, Unanswered
+from headgate.engines.redis.link import Link
+from headgate.engines.redis.options import parse_url
+from headgate.engines.redis.sync import RedisEngine
+from headgate.engines.redis.topology import Cluster, Sentinel
+from tests.servers.fixtures import on_flavours
+from tests.servers.process import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.servers.redis import RedisServer
+
+CANARY = "c4n4ry-p4ssw0rd"
+LIMIT = FixedWindow(1_000, 250 * 86_400_000_000)
+one_flavour = on_flavours("redis_server", "redis-7.0")
+
+
+# --- blocking connections -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """A process with all descriptors below 1024 in use."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2_000:
+        pytest.skip("this process may not open 2,000 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2_000, hard))
+    with ExitStack() as stack:
+        while (opened := os.open(os.devnull, os.O_RDONLY)) < 1_100:
+            stack.callback(os.close, opened)
+        stack.callback(os.close, opened)
+        yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@one_flavour
+@pytest.mark.usefixtures("many_descriptors")
+def test_a_process_with_thousands_of_open_files_is_served(redis_server: RedisServer) -> None:
+    engine = RedisEngine(f"{redis_server.url}?deadline=10")
+    hit = engine.bind(LIMIT)
+    assert [hit("key", 1).remaining for _ in range(3)] == [999, 998, 997]
+    redis_server.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert hit("key", 1).remaining == 996  # That the connection had died was seen.
+    engine.close()
+
+
+@one_flavour
+def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(redis_server: RedisServer) -> None:
+    pool = Pool(parse_url(redis_server.url))
+    address = (HOST, redis_server.port)
+    lent = pool._take(address, float("inf"), sentinel=False)
+    pool.close()
+    pool._put(address, lent, sentinel=False)
+    with pytest.raises(Unanswered):
+        lent.call((b"PING",), 1.0)
+
+
+FORK_WITH_LOCKS_HELD = """
+import os, sys, threading
+from headgate import FixedWindow
+from headgate.engines.redis.sync import RedisEngine
+
+engine = RedisEngine(sys.argv[1])
+twin = engine.scoped("other")
+hit, other = (one.bind(FixedWindow(1000, 250 * 86_400_000_000)) for one in (engine, twin))
+assert hit("key", 1)
+held, ended = threading.Event(), threading.Event()
+
+def hold():
+    with engine._pool._lock, engine._pool.discovering:
+        held.set()
+        ended.wait()
+
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    assert hit("key", 1) and other("key", 1)
+    engine._discover(0, 0.0)
+    os._exit(0)
+ended.set()
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+@one_flavour
+def test_a_child_does_not_wait_for_locks_that_the_parents_threads_held(
+    redis_server: RedisServer,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK_WITH_LOCKS_HELD, f"{redis_server.url}?deadline=10"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "words, outcome",
+    [
+        ("WRONGPASS invalid username-password pair or user is disabled.", Refused),
+        ("NOAUTH Authentication required.", Refused),
+        ("NOPERM this user has no permissions to run the 'select' command", Refused),
+        ("DENIED Redis is running in protected mode", Refused),
+        ("ERR invalid password", Refused),
+        ("ERR DB index is out of range", Refused),
+        ("ERR AUTH <password> called without any password configured", Refused),
+        (f"ERR unknown command 'AUTH', with args beginning with: '{CANARY}' ", Refused),
+        (f"ERR {CANARY} is odd", NotSent),
+        ("ERR max number of clients reached", NotSent),
+        ("LOADING Redis is loading the dataset in memory", NotSent),
+        ("MASTERDOWN Link with MASTER is down", NotSent),
+    ],
+)
+def test_a_refusal_that_stays_is_told_from_one_that_passes_and_without_the_password(
+    words: str, outcome: type[Exception]
+) -> None:
+    options = parse_url(f"redis://u:{CANARY}@host")
+    with pytest.raises(outcome) as caught:
+        require_welcome(Exception(words), ("host", 6379), options)
+    assert CANARY not in str(caught.value)
+
+
+# --- links ----------------------------------------------------------------------------------------
+
+
+class Wire:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.aborted = False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def linked() -> tuple[Link, Wire]:
+    link, wire = Link(), Wire()
+    link.connection_made(wire)  # type: ignore[arg-type]
+    return link, wire
+
+
+def test_what_cannot_be_packed_waits_for_no_reply() -> None:
+    link, wire = linked()
+    replies: list[Any] = []
+    with pytest.raises(TypeError):
+        link.send((object(),), lambda _: replies.append("somebody else's"))
+    link.send((b"PING",), replies.append)
+    link.data_received(b"+PONG\r\n")
+    assert replies == [b"PONG"]
+    assert not wire.aborted
+
+
+def test_a_bug_of_ones_own_is_not_taken_for_a_broken_server() -> None:
+    link, wire = linked()
+
+    def buggy(_: Any) -> None:
+        raise IndexError("a bug")
+
+    link.send((b"PING",), buggy)
+    with pytest.raises(IndexError, match="a bug"):
+        link.data_received(b"+PONG\r\n")
+    assert not wire.aborted
+    link.data_received(b"+NOBODY ASKED\r\n")
+    assert wire.aborted
+
+
+def test_a_request_does_not_wait_for_advice_about_the_server() -> None:
+    """INFO goes out after the first request, and that it stays unanswered is nobody's failure."""
+
+    async def main() -> bytes:
+        heard = bytearray()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            while b"EVALSHA" not in heard:
+                heard.extend(await reader.read(100_000))
+            writer.write(b"-ERR no\r\n")
+            while data := await reader.read(100_000):
+                heard.extend(data)
+            writer.close()
+
+        server = await asyncio.start_server(serve, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        engine = AsyncRedisEngine(f"redis://{HOST}:{port}?deadline=0.5")
+        with pytest.raises(EngineError, match="ERR no") as caught:
+            await engine.bind(LIMIT)("key", 1)  # type: ignore[misc]
+        assert not caught.value.indefinite
+        await engine.aclose()
+        server.close()
+        return bytes(heard)
+
+    heard = asyncio.run(main())
+    assert 0 < heard.index(b"EVALSHA") < heard.index(b"INFO")
+
+
+# --- topologies -----------------------------------------------------------------------------------
+
+
+def test_searches_at_the_same_time_do_not_disturb_each_other() -> None:
+    """Two loops in two threads share a topology: lists are replaced and never changed."""
+    for url, kind in (
+        ("redis+sentinel://a,b,c/name", Sentinel),
+        ("redis+cluster://a,b,c", Cluster),
+    ):
+        topology: Any = kind(parse_url(url))
+        if kind is Cluster:
+            rows = [[0, 16_383, *([name, 6379] for name in (b"a", b"b", b"c"))]]
+            search = topology.discovery()
+            next(search)
+            with pytest.raises(StopIteration):
+                search.send(rows)
+        known = "_sentinels" if kind is Sentinel else "_nodes"
+        seen = getattr(topology, known)
+        before = list(seen)
+        searches = [topology.discovery() for _ in range(2)]
+        asked = [[next(one)[0] for one in searches]]
+        asked += [[one.send(NotSent("down"))[0] for one in searches] for _ in range(2)]
+        assert [one for one, _ in asked] == before  # Each asks everyone once.
+        assert sorted(other for _, other in asked) == sorted(before)
+        assert seen == before
+        assert sorted(getattr(topology, known)) == sorted(before)
+
+
+def test_a_slot_that_moves_while_others_are_counted_disturbs_nobody() -> None:
+    topology = Cluster(parse_url("redis+cluster://a"))
+    topology.moved(1, ("a", 1))
+    slots = topology._slots
+    topology.moved(2, ("b", 1))
+    assert len(slots) == 1
+    assert topology.masters == [("a", 1), ("b", 1)]
