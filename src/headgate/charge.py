@@ -101,10 +101,12 @@ def request_of(charges: Iterable[Charge]) -> Request:
         raise UsageError(
             f"there is nothing to decide: pass at least one Charge, such as {_EXAMPLE}"
         )
+    steps = 0
     for charge in together:
         if not isinstance(charge, Charge):
             raise UsageError(f"{charge!r} is no charge; write it like {_EXAMPLE}")
-    require_steps(sum(len(charge.limits) for charge in together))
+        steps += len(charge.limits)
+    require_steps(steps)
     return Request(together)
 
 

@@ -11,6 +11,7 @@ import redis
 import redis.asyncio
 
 from headgate import AsyncLimiter, ConfigError, Limiter, MemoryEngine, UsageError
+from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
 from headgate.guards.deny_cache import AsyncDenyCache, DenyCache
 from headgate.opening import url_from_env
@@ -151,6 +152,18 @@ def test_a_key_that_is_no_text_is_refused_before_anything_is_sent() -> None:
                     await limiter.hit(key, "5/hour")
 
         asyncio.run(main(key))
+
+
+def test_event_loops_that_ended_are_let_go() -> None:
+    """Also when nobody closed the engine in them."""
+    engine = AsyncRedisEngine("redis://127.0.0.1:1")
+
+    async def use() -> None:
+        engine._state()
+
+    for _ in range(3):
+        asyncio.run(use())
+    assert len(engine._loops) == 1
 
 
 @pytest.mark.parametrize("engine", [None, 42, object(), ["redis://localhost"]])

@@ -308,13 +308,13 @@ class MemoryEngine:
                     return None
                 steps.append((table.young, key, state, after))
                 answers.append((key, limit, answer, ENGINE))
-        for number, (states, key, state, after) in enumerate(steps):
-            if states[key] is not state:
-                for earlier, its_key, its_state, _ in reversed(steps[:number]):
-                    earlier[its_key] = its_state
+        for states, key, state, after in steps:
+            if states[key] is not state:  # Named twice.
+                for written, its_key, its_state, _ in steps:
+                    written[its_key] = its_state
                 return None
             states[key] = after
-        return combined(answers)
+        return _granted(answers)
 
     def _evaluate(self, request: Request, now_us: int) -> list[Step]:
         """Work out every charge in order, each on top of those before it; write nothing."""
@@ -418,3 +418,15 @@ def _stepped(
     if request.wait_us and isinstance(limit, TokenBucket):
         return limit.line_up(state, now_us, cost, request.wait_us)
     return limit.take(state, now_us, cost)
+
+
+def _granted(answers: list[tuple[str, Limit, Answer, Context]]) -> Decision:
+    """What `combined` makes of answers that all allow, without the ceremony: the least left speaks."""
+    least = answers[0]
+    if len(answers) == 1:
+        return Decision(least)
+    for one in answers:
+        if one[2][1] < least[2][1]:
+            least = one
+    together = Context("engine", False, None, None, tuple(answers))  # noqa: FBT003 - for speed
+    return Decision((least[0], least[1], least[2], together))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from ...algorithms import CalendarWindow
 from ...charge import Charge, Request
@@ -51,7 +50,7 @@ class AsyncRedisEngine(Shell):
         colocate: Callable[[str], str] | None = None,
     ) -> None:
         super().__init__(url, clock=clock, colocate=colocate)
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopState] = WeakKeyDictionary()
+        self._loops: dict[asyncio.AbstractEventLoop, LoopState] = {}
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """A function that takes units of `limit` for a key, together with others of the same tick."""
@@ -150,6 +149,8 @@ class AsyncRedisEngine(Shell):
         loop = asyncio.get_running_loop()
         state = self._loops.get(loop)
         if state is None:
+            for over in [one for one in list(self._loops) if one.is_closed()]:
+                self._loops.pop(over, None)  # A loop that ended without `aclose` is let go here.
             state = self._loops[loop] = LoopState(loop, self.options, self._send)
         return state
 
