@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...algorithms import CalendarWindow
-from ...charge import Charge, Request
+from ...charge import ONE, Charge, Request
 from ...errors import EngineError
 from .advice import warn_about_eviction
 from .batcher import Batch, Batcher, answer, fail
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from .batcher import Waiting
     from .codec import Part, Plain
     from .options import Address, Options
-
-
-ONE = 1
 
 
 class AsyncRedisEngine(Shell):

@@ -7,7 +7,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...charge import Charge, Request
+from ...algorithms import CalendarWindow
+from ...charge import ONE, Charge, Request
 from ...errors import EngineError
 from .advice import warn_about_eviction
 from .carry import Discover, Drop, Errand, Pause, Send, carry
@@ -49,9 +50,18 @@ class RedisEngine(Shell):
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """A function that takes units of `limit` for a key, in one round trip."""
+        operations = self._operations
+        plain = operations.codec.plain_maker(limit, rule)
+        is_calendar = isinstance(limit, CalendarWindow)
 
         def hit(key: str, cost: int) -> Decision:
-            return self.decide([Request((Charge(key, limit, cost, rule=rule),))])[0]
+            if cost is not ONE or is_calendar:
+                return self.decide([Request((Charge(key, limit, cost, rule=rule),))])[0]
+            part = plain(key)
+            reply = self._run(operations.errand(operations.slot(part), [part]))
+            (decision,) = operations.answers([part], reply)
+            assert decision is not None  # Only a calendar can be out of date.
+            return decision
 
         return hit
 
