@@ -1,0 +1,150 @@
+"""Rules as values: who is limited, how much, and what happens at the edges.
+
+A rule has three parts. `match` says which requests it is about; `identifier` says whom each of them is counted
+for; `limits` says how much that one may do. Everything here is immutable and was checked when it was built
+(`parse.py`), so whoever holds a `RuleSet` holds one that works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from ..algorithms import Limit
+
+Network: TypeAlias = IPv4Network | IPv6Network
+
+OnMissing: TypeAlias = Literal["ip_address", "share", "skip", "deny"]
+"""What a request without the identifier is counted for: its address, one key for all of them, nobody; or it is denied."""
+
+OnError: TypeAlias = Literal["open", "closed"]
+"""What to answer when the engine cannot."""
+
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderTest:
+    """What a header must look like; with none of `exact` and `prefix` it must be there, or must not."""
+
+    name: str
+    """In lower case."""
+    exact: str | None = None
+    prefix: str | None = None
+    present: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which requests a rule is about. What is empty is not asked."""
+
+    path_pattern: str | None = None
+    methods: frozenset[str] = frozenset()
+    """In upper case. `GET` stands for `HEAD` too, unless `HEAD` is named as well."""
+    hosts: tuple[str, ...] = ()
+    """In lower case, without a port; `*.example.com` is every name below `example.com`."""
+    headers: tuple[HeaderTest, ...] = ()
+    ip_ranges: tuple[Network, ...] = ()
+    requires_authentication: bool = False
+    descriptors: tuple[tuple[str, str | None], ...] = ()
+    """Envoy's: each pair must be among the request's; `None` takes any value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A piece of an identifier: a fixed text, or something that is read from the request."""
+
+    kind: Literal[
+        "text",
+        "ip_address",
+        "user_id",
+        "api_key",
+        "header",
+        "path",
+        "host",
+        "method",
+        "descriptor",
+        "global",
+    ]
+    name: str = ""
+    """The text itself, the header's name in lower case, the descriptor's key, or a `{name}` of the path pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identifier:
+    """Whom a request is counted for: the values of `parts`, one beside the other.
+
+    `joined` says that they came from a template such as `"{user_id}:{header:x-team}"` and make one text as they
+    stand; otherwise they are a list, and are written so that two different lists never look the same.
+    """
+
+    parts: tuple[Part, ...]
+    joined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one request takes: `default` units, or what a header says, at most `maximum`."""
+
+    default: int = 1
+    header: str | None = None
+    maximum: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exempt:
+    """Whom a rule leaves alone: these identifier values, and every request that `match` fits."""
+
+    values: frozenset[str] = frozenset()
+    matches: tuple[Match, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule, checked and complete."""
+
+    rule_id: str
+    identifier: Identifier
+    limits: tuple[Limit, ...]
+    match: Match = Match()
+    description: str = ""
+    priority: int = 100
+    """Rules are asked, and reported, from the lowest to the highest."""
+    stop: bool = False
+    """Whether rules after this one are left out for requests that it matches."""
+    cost: Cost = Cost()
+    on_missing: OnMissing = "ip_address"
+    on_error: OnError | None = None
+    """None leaves it to whoever asks: the library raises, the service lets the request pass."""
+    consistency: Literal["exact"] = "exact"
+    shadow: bool = False
+    enforce_percent: int = 100
+    """For how many of 100 identifiers the rule is enforced; for the others it is a shadow."""
+    overrides: Mapping[str, tuple[Limit, ...]] = field(default_factory=lambda: NOTHING)
+    exempt: Exempt = Exempt()
+    enabled: bool = True
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    document: Mapping[str, Any] = field(default_factory=lambda: NOTHING, repr=False)
+    """The rule as it was written, with the file's defaults filled in: plain JSON values, what a source stores."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """All rules that hold at one time, the lowest priority first; of the same priority, in the order they were written."""
+
+    rules: tuple[Rule, ...]
+    version: str = ""
+    """Names this very set; two sets of the same version have the same rules."""
+
+    def __iter__(self) -> Any:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __getitem__(self, rule_id: str) -> Rule:
+        return next(rule for rule in self.rules if rule.rule_id == rule_id)

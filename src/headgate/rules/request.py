@@ -1,0 +1,41 @@
+"""Request: what the outside knows of one call, before anybody has decided anything about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .model import NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The attributes of a call that rules can look at. Leave out what you do not know.
+
+    >>> Request("GET", "/api/users/7?page=2", ip="203.0.113.9", headers={"X-Team": "blue"})
+    Request('GET', '/api/users/7?page=2', ip='203.0.113.9')
+    """
+
+    method: str = "GET"
+    path: str = "/"
+    """As the client sent it; what follows `?` or `#` is not looked at."""
+    ip: str | None = None
+    """The client's address, from somebody you trust; not from a header that anyone can send."""
+    user_id: str | None = None
+    """Who it is, if that has been proven; this is what "authenticated" means to a rule."""
+    api_key: str | None = None
+    host: str | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    """Names in any case. A header that came several times is joined with `, `."""
+    descriptors: tuple[tuple[str, str], ...] = ()
+    """Envoy's pairs of key and value."""
+    cost: int | None = None
+    """What the caller says it costs; wins over the rule's own."""
+
+    def __repr__(self) -> str:
+        known = [
+            f"{name}={value!r}"
+            for name in ("ip", "user_id", "host")
+            if (value := getattr(self, name)) is not None
+        ]
+        return f"Request({', '.join([repr(self.method), repr(self.path), *known])})"
