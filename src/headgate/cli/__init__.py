@@ -20,12 +20,13 @@ import difflib
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .. import __version__
 from ..clock import SystemClock
 from ..errors import HeadgateError, UsageError
-from . import rate
+from . import rate, rules
+from ._command import add_command, add_common
 from ._terminal import escaped
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
     from ..clock import Clock
+    from ._command import Command
 
 DESCRIPTION: Final = "Headgate, a rate limiter: try out, explain and look after limits."
 EPILOG: Final = """\
@@ -51,20 +53,7 @@ MISUSED: Final = 2
 INTERRUPTED: Final = 130
 
 
-class Command(Protocol):
-    """What a command module offers."""
-
-    NAME: str
-    HELP: str
-
-    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
-        """Describe the command and its arguments."""
-
-    def run(self, args: argparse.Namespace, /) -> int:
-        """Do it, and return the exit code."""
-
-
-COMMANDS: Final[tuple[Command, ...]] = (rate,)
+COMMANDS: Final[tuple[Command, ...]] = (rate, rules)
 """In the order in which the help lists them."""
 
 
@@ -153,19 +142,14 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    layout = argparse.RawDescriptionHelpFormatter
-    common = _Parser(add_help=False)
-    common.add_argument(
-        "--debug", action="store_true", help="show a traceback when something fails"
-    )
     parser = _Parser(
         prog="headgate",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=layout,
-        parents=[common],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # A new option must not change what a script's short one means.
     )
+    add_common(parser)
     parser.add_argument(
         "--version",
         action="version",
@@ -177,14 +161,5 @@ def _parser() -> argparse.ArgumentParser:
         title="commands", metavar="COMMAND", parser_class=_Parser, prog="headgate"
     )
     for command in COMMANDS:
-        one = commands.add_parser(
-            command.NAME,
-            help=command.HELP,
-            description=command.HELP[0].upper() + command.HELP[1:] + ".",
-            formatter_class=layout,
-            parents=[common],
-            allow_abbrev=False,
-        )
-        command.add_arguments(one)
-        one.set_defaults(command=command)
+        add_command(commands, command)
     return parser

@@ -1,0 +1,41 @@
+"""What a command module offers, and how it becomes part of a command line."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Protocol
+
+
+class Command(Protocol):
+    """What a command module offers."""
+
+    NAME: str
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
+        """Describe the command and its arguments."""
+
+    def run(self, args: argparse.Namespace, /) -> int:
+        """Do it, and return the exit code."""
+
+
+def add_command(commands: argparse._SubParsersAction[Any], command: Command) -> None:
+    """Give `command` a place among `commands`; `args.command` names it once it has been chosen."""
+    parser = commands.add_parser(
+        command.NAME,
+        help=command.HELP,
+        description=command.HELP[0].upper() + command.HELP[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # A new option must not change what a script's short one means.
+    )
+    add_common(parser)
+    command.add_arguments(parser)
+    # A group of commands has set this already, to itself; the command inside it comes later and wins.
+    parser.set_defaults(command=command)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """What the program and every command understand."""
+    parser.add_argument(
+        "--debug", action="store_true", help="show a traceback when something fails"
+    )
