@@ -1,0 +1,169 @@
+"""Node: one running process of the service, and everything it stands on.
+
+The parts are attributes, so that each can be replaced by a test or by a larger build: the limiter decides, the board tells what
+people have set (limits for one key, bans), the recorder counts. What is here by default works in one process and needs
+nothing else.
+
+On the hot path two things are asked of the parts: `board.view` is looked into before a keyed check, and `recorder.record` is
+called after every decision. Both are plain calls without I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ..aio import AsyncLimiter
+from ..rate import Rate, limits_of
+from .store import StoreWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ..algorithms import Limit
+    from ..decision import Decision
+    from .settings import Settings
+
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Ban(Protocol):
+    """A key that a person has shut out."""
+
+    @property
+    def until_us(self) -> int | None:
+        """When it ends, in microseconds since 1970; `None` for never."""
+
+    @property
+    def reason(self) -> str:
+        """Why, in the words of who set it."""
+
+
+class View(Protocol):
+    """What people have set, as this node knows it now. Replaced as a whole when something changes."""
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """Limits that hold for one key, whatever a check asks for."""
+
+    @property
+    def bans(self) -> Mapping[str, Ban]:
+        """Keys that are denied."""
+
+
+class Board(Protocol):
+    """Where nodes meet."""
+
+    @property
+    def view(self) -> View:
+        """What holds now."""
+
+    async def start(self) -> None:
+        """Begin to follow the other nodes."""
+
+    async def stop(self) -> None:
+        """Take leave of them."""
+
+
+class Recorder(Protocol):
+    """Counts what the node does; called on the hot path, so: integer adds, no I/O."""
+
+    def record(self, decision: Decision, took_ns: int = 0) -> None:
+        """A decision was made, and took that long."""
+
+    def record_failure(self, error: Exception) -> None:
+        """A check could not be answered, because the store failed."""
+
+    def record_ignored_fields(self, count: int) -> None:
+        """A body had that many fields that nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyView:
+    """Nothing has been set."""
+
+    limits: Mapping[str, Limit] = NOTHING
+    bans: Mapping[str, Ban] = NOTHING
+
+
+class NoBoard:
+    """A board for a node that is alone and that nobody manages."""
+
+    def __init__(self) -> None:
+        self.view: View = EmptyView()
+
+    async def start(self) -> None:
+        """Nobody to follow."""
+
+    async def stop(self) -> None:
+        """Nobody to leave."""
+
+
+class NoRecorder:
+    """Counts only what a plain node shows: decisions, denials and failures."""
+
+    def __init__(self) -> None:
+        self.decisions = self.denials = self.failures = self.ignored_fields = 0
+
+    def record(self, decision: Decision, took_ns: int = 0) -> None:
+        """See `Recorder.record`."""
+        self.decisions += 1
+        if not decision[2][0]:
+            self.denials += 1
+
+    def record_failure(self, error: Exception) -> None:
+        """See `Recorder.record_failure`."""
+        self.failures += 1
+
+    def record_ignored_fields(self, count: int) -> None:
+        """See `Recorder.record_ignored_fields`."""
+        self.ignored_fields += count
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Node:
+    """One process of the service. `start` before use, in the event loop that it will live in."""
+
+    settings: Settings
+    limiter: AsyncLimiter
+    rules: Any = None
+    """The live rules, or `None` where there are none."""
+    board: Board = field(default_factory=NoBoard)
+    recorder: Recorder = field(default_factory=NoRecorder)
+    auth: Any = None
+    """Who may do what; `None` lets everybody do everything, which is for loopback only."""
+    audit: Any = None
+    store: StoreWatch = field(default_factory=StoreWatch)
+    """Whether the engine's store answers."""
+    worker: int = 0
+    """Which of the workers this is, from 0."""
+    shared_dir: Path | None = None
+    """A folder that all workers of one service share, for as long as it runs."""
+    draining: bool = False
+    """Set when the process has been told to end: it is not ready any more, and answers close their connection."""
+
+    @property
+    def default_limit(self) -> Limit:
+        """What holds for checks that name no limit."""
+        settings = self.settings
+        rate = Rate(settings.default_limit, settings.default_window)
+        return limits_of(rate, settings.default_algorithm)[0]
+
+    async def start(self) -> None:
+        """Begin to work."""
+        await self.board.start()
+        self.store.start(self.limiter.engine)
+
+    async def stop(self) -> None:
+        """End what `start` began, and let go of the engine."""
+        await self.store.stop()
+        await self.board.stop()
+        await self.limiter.aclose()
+
+
+def build_node(settings: Settings, *, worker: int = 0, shared_dir: Path | None = None) -> Node:
+    """A node as the settings describe it, not started yet."""
+    limiter = AsyncLimiter(settings.engine, namespace=settings.namespace)
+    return Node(settings=settings, limiter=limiter, worker=worker, shared_dir=shared_dir)

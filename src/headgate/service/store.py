@@ -1,0 +1,84 @@
+"""StoreWatch: knows whether the engine's store answers, and says so once.
+
+Every check tells how it went. The first failure begins an outage: one line in the log, and a probe every second that ends the
+outage by itself when the store is back, even if nobody asks for anything meanwhile. The end of it is one more line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from ..algorithms import FixedWindow
+from ..errors import EngineError
+
+if TYPE_CHECKING:
+    from ..engines.base import AsyncEngine
+
+PROBE_EVERY: Final = 1.0
+PROBE_KEY: Final = "headgate:probe"
+PROBE_LIMIT: Final = FixedWindow(1, 1_000_000)
+
+
+class StoreWatch:
+    """Whether the store answers. A store that was never asked counts as up."""
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._log = logger or logging.getLogger("headgate.service")
+        self._engine: AsyncEngine | None = None
+        self._probe: asyncio.Task[None] | None = None
+        self._down_since: float | None = None
+        self.last_error = ""
+        """What the last failure said; empty when there was none."""
+        self.outages = 0
+        """How often the store has gone away."""
+
+    @property
+    def up(self) -> bool:
+        """Whether the last thing we heard was an answer."""
+        return self._down_since is None
+
+    @property
+    def down_for(self) -> float:
+        """Seconds since the outage began; 0 while the store is up."""
+        return 0.0 if self._down_since is None else time.monotonic() - self._down_since
+
+    def start(self, engine: AsyncEngine) -> None:
+        """Watch this engine."""
+        self._engine = engine
+
+    async def stop(self) -> None:
+        """Stop probing."""
+        self._engine = None
+        if self._probe is not None:
+            self._probe.cancel()
+            await asyncio.gather(self._probe, return_exceptions=True)
+
+    def failed(self, error: EngineError) -> None:
+        """A call has failed."""
+        self.last_error = str(error)
+        if self._down_since is not None:
+            return
+        self._down_since = time.monotonic()
+        self.outages += 1
+        self._log.error("the store does not answer: %s", error)
+        if self._engine is not None:
+            self._probe = asyncio.get_running_loop().create_task(self._keep_probing(self._engine))
+
+    def answered(self) -> None:
+        """A call has been answered; cheap, and only needed while the store counts as down."""
+        if self._down_since is not None:
+            self._log.warning("the store answers again, after %.1f s", self.down_for)
+            self._down_since = None
+
+    async def _keep_probing(self, engine: AsyncEngine) -> None:
+        while not self.up:
+            await asyncio.sleep(PROBE_EVERY)
+            try:
+                await engine.usage(PROBE_KEY, PROBE_LIMIT)
+            except EngineError as error:
+                self.last_error = str(error)
+            else:
+                self.answered()
