@@ -84,8 +84,8 @@ class Recorder(Protocol):
 class EmptyView:
     """Nothing has been set."""
 
-    limits: Mapping[str, Limit] = NOTHING
-    bans: Mapping[str, Ban] = NOTHING
+    limits: Mapping[str, Limit] = field(default_factory=lambda: NOTHING)
+    bans: Mapping[str, Ban] = field(default_factory=lambda: NOTHING)
 
 
 class NoBoard:
