@@ -33,7 +33,7 @@ def make_certificates(folder: Path) -> Certificates:
     server = authority.issue_cert(HOST, "localhost")
     server.cert_chain_pems[0].write_to_path(files.server)
     server.private_key_pem.write_to_path(files.server_key)
-    client = authority.issue_cert(common_name="client")
+    client = authority.issue_cert("client", common_name="client")  # Go wants a name in it too.
     client.cert_chain_pems[0].write_to_path(files.client)
     client.private_key_pem.write_to_path(files.client_key)
     return files
