@@ -12,7 +12,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from .algorithms.base import NEVER, Answer, Limit
 
-Source: TypeAlias = Literal["engine", "lease", "cache", "fallback", "open", "closed", "shadow"]
+Source: TypeAlias = Literal[
+    "engine", "lease", "cache", "fallback", "open", "closed", "shadow", "ban"
+]
 
 
 class Receipt(NamedTuple):
