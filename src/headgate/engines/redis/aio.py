@@ -136,6 +136,10 @@ class AsyncRedisEngine(Shell):
             page: Page = done.value
             return page
 
+    async def run(self, errand: Errand) -> Any:
+        """Carry out something that is not a decision, within the deadline: the board lives next door."""
+        return await self._run(errand)
+
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
         state = self._loops.pop(asyncio.get_running_loop(), None)

@@ -3,6 +3,7 @@
     hg:s{tag}namespace:rule:algorithm.window:=key        the state of a key
     hg:f…  hg:l…  hg:v…                                  beside it: refunds and resets, the line, its version
     hg:r{tag}token                                       a reservation
+    hg:b{tag}namespace:part                              a part of the board, see headgate/board
 
 Namespace and rule are escaped, the key comes last and as it is, so the name can be read back and is different for
 different parts. Long keys, or all of them if wished, are replaced by a keyed hash (`#` in the place of `=`).
@@ -55,6 +56,10 @@ class KeyCodec:
     def reservation(self, tag: bytes, token: str) -> bytes:
         """The name of a reservation's record."""
         return b"hg:r" + tag + token.encode()
+
+    def board(self, part: str) -> bytes:
+        """The name of a part of the board; all parts share a slot."""
+        return b"hg:b" + self.tag("board") + f"{_escaped(self.namespace)}:{part}".encode()
 
     def shown(self, key: str) -> bytes:
         """The key as it is stored: itself, or its hash."""

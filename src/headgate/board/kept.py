@@ -1,0 +1,167 @@
+"""What people have set for single keys: limits that stay, overrides that end, and bans.
+
+Each is kept as one JSON text under a short name (`l:key`, `o:key`, `b:key`). A limit is kept as the rate that somebody wrote,
+and becomes a limit when it is read: what cannot be read is left out, so that an entry from a newer version never stops
+an older node.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from ..charge import require_key
+from ..errors import HeadgateError, UsageError
+from ..rate import limits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..algorithms import Limit
+
+Kind: TypeAlias = Literal["l", "o", "b"]
+FOREVER_US: Final = 2**53 - 1
+MAX_TEXT: Final = 500
+"""How long a reason or a name may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyLimit:
+    """What one key may do instead of the default.
+
+    >>> KeyLimit(key="user:42", rate="5/minute", by="ann").limit
+    SlidingWindow(limit=5, window_us=60000000)
+    """
+
+    key: str
+    rate: str
+    """One rate, such as `100/minute burst 20`."""
+    algorithm: str | None = None
+    until_us: int | None = None
+    """When it ends; `None` when it stays."""
+    by: str = ""
+    reason: str = ""
+    set_at_us: int = 0
+
+    def __post_init__(self) -> None:
+        require_key(self.key)
+        _require_short(self.by, self.reason)
+        if len(limits_of(self.rate, self.algorithm)) != 1:
+            raise UsageError(f"a key has one limit of its own, and {self.rate!r} is several")
+
+    @property
+    def limit(self) -> Limit:
+        """The limit that the rate stands for."""
+        return limits_of(self.rate, self.algorithm)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ban:
+    """A key that somebody has locked out."""
+
+    key: str
+    until_us: int | None = None
+    """When it ends; `None` when it stays."""
+    by: str = ""
+    reason: str = ""
+    set_at_us: int = 0
+
+    def __post_init__(self) -> None:
+        require_key(self.key)
+        _require_short(self.by, self.reason)
+
+
+def name_of(kind: Kind, key: str) -> str:
+    """Under which name an entry is kept."""
+    return f"{kind}:{key}"
+
+
+def to_bytes(entry: KeyLimit | Ban) -> bytes:
+    """An entry as it lies in the store; the key is in its name."""
+    words = {name: getattr(entry, name) for name in entry.__slots__ if name != "key"}
+    return json.dumps(words, separators=(",", ":")).encode()
+
+
+class Kept:
+    """Everything that people have set, read once: only what has changed is read again."""
+
+    def __init__(self) -> None:
+        self._blobs: Mapping[str, bytes] = {}
+        self._entries: dict[str, KeyLimit | Ban] = {}
+        self._next_end_us = 0
+        self.in_force = InForce({}, {}, {}, {})
+
+    def __len__(self) -> int:
+        return len(self._blobs)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._blobs
+
+    def put(self, name: str, blob: bytes | None, now_us: int) -> None:
+        """Change a single entry, or remove it."""
+        blobs = {one: its for one, its in self._blobs.items() if one != name}
+        self.replace(blobs if blob is None else {**blobs, name: blob}, now_us)
+
+    def replace(self, blobs: Mapping[str, bytes], now_us: int) -> None:
+        """This is all there is now."""
+        before, entries = self._blobs, {}
+        for name, blob in blobs.items():
+            entry = self._entries.get(name) if before.get(name) == blob else _read(name, blob)
+            if entry is not None:
+                entries[name] = entry
+        self._blobs, self._entries = dict(blobs), entries
+        self._next_end_us = 0
+        self.end(now_us)
+
+    def end(self, now_us: int) -> None:
+        """Take out of force what has ended."""
+        if now_us < self._next_end_us:
+            return
+        live = [(name, one) for name, one in self._entries.items() if _end_us(one) > now_us]
+        limits: dict[str, KeyLimit] = {}
+        overrides: dict[str, KeyLimit] = {}
+        bans: dict[str, Ban] = {}
+        for name, entry in live:
+            if isinstance(entry, Ban):
+                bans[entry.key] = entry
+            else:
+                (limits if name[0] == "l" else overrides)[entry.key] = entry
+        effective = {key: one.limit for key, one in {**limits, **overrides}.items()}
+        self.in_force = InForce(effective, bans, limits, overrides)
+        self._next_end_us = min((_end_us(one) for _, one in live), default=FOREVER_US)
+
+
+class InForce(NamedTuple):
+    """What holds now, by key."""
+
+    limits: Mapping[str, Limit]
+    bans: Mapping[str, Ban]
+    key_limits: Mapping[str, KeyLimit]
+    overrides: Mapping[str, KeyLimit]
+
+
+def _read(name: str, blob: bytes) -> KeyLimit | Ban | None:
+    kind, _, key = name.partition(":")
+    try:
+        if kind == "b":
+            return Ban(key=key, **_words(Ban, blob))
+        return KeyLimit(key=key, **_words(KeyLimit, blob)) if kind in ("l", "o") else None
+    except (HeadgateError, ValueError, TypeError):
+        return None
+
+
+def _end_us(entry: KeyLimit | Ban) -> int:
+    return FOREVER_US if entry.until_us is None else entry.until_us
+
+
+def _words(kind: type[KeyLimit | Ban], blob: bytes) -> dict[str, Any]:
+    """The fields that this version knows."""
+    words = json.loads(blob)
+    return {name: words[name] for name in kind.__slots__ if name in words}
+
+
+def _require_short(*texts: str) -> None:
+    for text in texts:
+        if len(text) > MAX_TEXT:
+            raise UsageError(f"a reason has at most {MAX_TEXT} characters, not {len(text)}")

@@ -1,0 +1,324 @@
+"""Several boards on one store, on one clock that stands still: what each node knows, exactly."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from headgate.algorithms import SlidingWindow, TokenBucket
+from headgate.board import Ban, Board, Identity, KeyLimit, MemoryStore, Report, Totals
+from headgate.board.model import Block
+from headgate.board.sheets import blocks_sheet, top_sheet
+from headgate.board.sketch import Hot
+from headgate.board.store import Pulled, Push
+from headgate.clock import ManualClock
+from headgate.errors import ConfigError, EngineError, UsageError
+
+SECOND_US = 1_000_000
+
+
+class Node:
+    """A board with counts that a test sets."""
+
+    def __init__(self, store: MemoryStore, clock: ManualClock, name: str) -> None:
+        self.report = Report()
+        identity = Identity(id=name, address=f"{name}:8080")
+        self.board = Board(store, identity, report=lambda: self.report, clock=clock)
+
+    def count(self, requests: int, denied: int = 0) -> None:
+        totals = self.report.totals
+        self.report = self.report._replace(
+            totals=Totals(totals.requests + requests, totals.denied + denied)
+        )
+
+    def beat(self) -> bool:
+        return asyncio.run(self.board.beat())
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_800_000_000.05)
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock=clock)
+
+
+@pytest.fixture
+def a(store: MemoryStore, clock: ManualClock) -> Node:
+    return Node(store, clock, "a")
+
+
+@pytest.fixture
+def b(store: MemoryStore, clock: ManualClock) -> Node:
+    return Node(store, clock, "b")
+
+
+def states(node: Node) -> dict[str, str]:
+    return {seen.identity.id: seen.state for seen in node.board.view.nodes}
+
+
+def test_a_silent_node_is_down_after_its_ttl_and_gone_after_four(
+    a: Node, b: Node, clock: ManualClock
+) -> None:
+    b.beat()
+    registered_us = clock.now_us()
+    seen = {}
+    for _ in range(125):
+        a.beat()
+        seen[(clock.now_us() - registered_us) // SECOND_US] = states(a).get("b", "gone")
+        clock.advance(1)
+    assert {seen[second] for second in range(31)} == {"Up"}
+    assert {seen[second] for second in range(31, 121)} == {"Down"}
+    assert {seen[second] for second in range(121, 125)} == {"gone"}
+
+
+def test_a_heartbeat_keeps_the_time_of_registration(a: Node, clock: ManualClock) -> None:
+    a.beat()
+    first_us = clock.now_us()
+    clock.advance(45)
+    a.beat()
+    (seen,) = a.board.view.nodes
+    assert (seen.registered_at_us, seen.last_seen_us) == (first_us, first_us + 45 * SECOND_US)
+
+
+def test_a_heartbeat_that_is_longer_than_the_ttl_is_refused(store: MemoryStore) -> None:
+    identity = Identity(id="a", address="", ttl_us=10 * SECOND_US)
+    with pytest.raises(UsageError, match="every 10 s cannot keep a node alive"):
+        Board(store, identity)
+
+
+def test_traffic_of_all_nodes_is_added_by_the_second(a: Node, b: Node, clock: ManualClock) -> None:
+    for node in (a, b):
+        node.beat()
+    for many in (3, 5):
+        a.count(many, denied=1)
+        b.count(10)
+        clock.advance(1)
+        for node in (a, b):
+            node.beat()
+    a.beat()
+    assert [one.requests for one in a.board.view.seconds] == [0] * 8 + [13, 15]
+    assert [one.denied for one in a.board.view.seconds] == [0] * 8 + [1, 1]
+    assert a.board.view.totals == Totals(28, 2)
+
+
+def test_a_node_that_looks_late_spreads_what_it_counted(a: Node, clock: ManualClock) -> None:
+    a.beat()
+    a.count(9)
+    clock.advance(3)
+    a.beat()
+    assert [one.requests for one in a.board.view.seconds][-3:] == [3, 3, 3]
+
+
+def test_totals_of_a_node_that_left_stay_counted(a: Node, b: Node) -> None:
+    b.count(7, denied=2)
+    b.beat()
+    asyncio.run(b.board.stop())
+    a.count(1)
+    a.beat()
+    assert states(a) == {"a": "Up"}
+    assert a.board.view.totals == Totals(8, 2)
+
+
+def test_what_is_set_here_holds_at_once_and_elsewhere_with_the_next_beat(a: Node, b: Node) -> None:
+    b.beat()
+    asyncio.run(a.board.keep("l", KeyLimit(key="k", rate="5/minute")))
+    assert a.board.view.limits["k"] == SlidingWindow(5, 60 * SECOND_US)
+    assert not b.board.view.limits
+    b.beat()
+    assert b.board.view.limits["k"] == SlidingWindow(5, 60 * SECOND_US)
+
+
+def test_an_override_wins_over_a_lasting_limit_and_gives_way_when_it_ends(
+    a: Node, clock: ManualClock
+) -> None:
+    until_us = clock.now_us() + 3 * SECOND_US
+    asyncio.run(a.board.keep("l", KeyLimit(key="k", rate="5/minute")))
+    override = KeyLimit(key="k", rate="50/minute burst 9", until_us=until_us)
+    asyncio.run(a.board.keep("o", override))
+    assert dict(a.board.view.limits) == {"k": TokenBucket(50, 60 * SECOND_US, 9)}
+    clock.advance(3)
+    a.beat()
+    assert dict(a.board.view.limits) == {"k": SlidingWindow(5, 60 * SECOND_US)}
+    assert not a.board.view.overrides
+
+
+def test_bans_end_by_themselves_unless_they_were_set_to_stay(a: Node, clock: ManualClock) -> None:
+    asyncio.run(a.board.keep("b", Ban(key="short", until_us=clock.now_us() + SECOND_US)))
+    asyncio.run(a.board.keep("b", Ban(key="long", reason="spam", by="ann")))
+    assert set(a.board.view.bans) == {"short", "long"}
+    clock.advance(86_400)
+    a.beat()
+    assert list(a.board.view.bans.values()) == [Ban(key="long", reason="spam", by="ann")]
+
+
+def test_removing_says_whether_there_was_anything(a: Node) -> None:
+    asyncio.run(a.board.keep("b", Ban(key="k")))
+    assert asyncio.run(a.board.remove("b", "k")) is True
+    assert asyncio.run(a.board.remove("b", "k")) is False
+    assert not a.board.view.bans
+
+
+def test_entries_that_cannot_be_read_are_left_out(a: Node, store: MemoryStore) -> None:
+    asyncio.run(store.change("b:later", b'{"until_us":null,"new_field":1}', None))
+    asyncio.run(store.change("b:torn", b"{", None))
+    asyncio.run(store.change("l:odd", b'{"rate":"5/fortnight"}', None))
+    asyncio.run(store.change("z:unknown", b"{}", None))
+    a.beat()
+    assert set(a.board.view.bans) == {"later"}
+    assert not a.board.view.limits
+
+
+def test_there_is_a_bound_on_what_people_can_set(a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.board.board.MAX_KEPT", 2)
+    for key in ("x", "y", "y"):
+        asyncio.run(a.board.keep("b", Ban(key=key)))
+    with pytest.raises(UsageError, match="write a rule instead"):
+        asyncio.run(a.board.keep("b", Ban(key="z")))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"key": "", "rate": "5/minute"},
+        {"key": "k", "rate": "5 fish"},
+        {"key": "k", "rate": "1/second; 9/minute"},
+        {"key": "k", "rate": "5/minute", "reason": "x" * 501},
+        {"key": "\ud800", "rate": "5/minute"},
+    ],
+    ids=["empty key", "no rate", "two rates", "long reason", "no text"],
+)
+def test_entries_that_make_no_sense_are_refused(words: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        KeyLimit(**words)  # type: ignore[arg-type]
+
+
+def test_other_nodes_blocks_are_shown_until_they_end(a: Node, b: Node, clock: ManualClock) -> None:
+    until_us = clock.now_us() + SECOND_US
+    b.report = Report(sheets={"blocks": blocks_sheet([Block("k", until_us, "why")])})
+    b.beat()
+    assert asyncio.run(a.board.blocks()) == [Block("k", until_us, "why")]
+    assert asyncio.run(b.board.blocks()) == []  # It knows its own better.
+    clock.advance(1)
+    assert asyncio.run(a.board.blocks()) == []
+
+
+def test_top_keys_are_merged_over_nodes(a: Node, b: Node) -> None:
+    b.report = Report(sheets={"top": top_sheet([Hot("k", 5, 0), Hot("l", 2, 1)], 1)})
+    b.beat()
+    top = asyncio.run(a.board.top(([Hot("k", 10, 0), Hot("m", 4, 0)], 0), 2))
+    assert top == [Hot("k", 15, 0), Hot("m", 5, 1)]
+
+
+class Unreachable(MemoryStore):
+    """A store that can be cut off."""
+
+    away = False
+
+    async def exchange(self, push: Push) -> Pulled:
+        if self.away:
+            raise EngineError("gone fishing", transient=True)
+        return await super().exchange(push)
+
+
+def test_a_store_that_is_away_leaves_the_last_view_and_says_so(clock: ManualClock) -> None:
+    store = Unreachable(clock=clock)
+    a, b = Node(store, clock, "a"), Node(store, clock, "b")
+    asyncio.run(a.board.keep("b", Ban(key="k", until_us=clock.now_us() + 4 * SECOND_US)))
+    b.beat()
+    a.beat()
+    store.away = True
+    for _ in range(3):
+        a.count(2)
+        clock.advance(1)
+        assert a.beat() is False
+    assert (a.board.problem, a.board.stale_seconds) == ("gone fishing", 3.0)
+    assert states(a) == {"a": "Up", "b": "Up"}
+    assert set(a.board.view.bans) == {"k"}
+    clock.advance(1)
+    a.beat()
+    assert not a.board.view.bans  # It ends here, too.
+    store.away = False
+    clock.advance(1)
+    assert a.beat() is True
+    assert (a.board.problem, a.board.stale_seconds) == (None, 0.0)
+    assert [one.requests for one in a.board.view.seconds] == [0] * 5 + [2, 2, 2, 0, 0]
+
+
+def test_a_node_that_the_store_has_forgotten_comes_back_with_the_next_beat(
+    a: Node, b: Node, store: MemoryStore
+) -> None:
+    a.beat()
+    asyncio.run(store.leave("a"))
+    a.beat()
+    a.beat()
+    b.beat()
+    assert states(b) == {"a": "Up", "b": "Up"}
+
+
+def test_a_change_during_a_beat_is_not_undone_by_it(clock: ManualClock) -> None:
+    """The answer of an exchange that began before the change does not know of it."""
+
+    class Slow(MemoryStore):
+        async def exchange(self, push: Push) -> Pulled:
+            pulled = await super().exchange(push)
+            await board.keep("b", Ban(key="k"))
+            return pulled
+
+    store = Slow(clock=clock)
+    board = Board(store, Identity(id="a", address=""), clock=clock)
+    asyncio.run(store.change("b:other", b"{}", None))
+    asyncio.run(board.beat())
+    assert set(board.view.bans) == {"k"}
+
+
+def test_what_people_set_survives_a_restart_with_a_file(tmp_path: Path, clock: ManualClock) -> None:
+    file = tmp_path / "board.json"
+    first = Node(MemoryStore(clock=clock, file=file), clock, "a")
+    asyncio.run(first.board.keep("l", KeyLimit(key="k", rate="5/minute", by="ann", reason="é")))
+    asyncio.run(first.board.keep("b", Ban(key="gone", until_us=clock.now_us() + SECOND_US)))
+    clock.advance(2)
+    second = Node(MemoryStore(clock=clock, file=file), clock, "a")
+    second.beat()
+    assert second.board.view.key_limits == first.board.view.key_limits
+    assert not second.board.view.bans
+
+
+def test_a_torn_file_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "board.json"
+    file.write_text('{"kept": [')
+    with pytest.raises(ConfigError, match=r"board\.json holds no board"):
+        MemoryStore(file=file)
+
+
+def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path, clock: ManualClock) -> None:
+    node = Node(MemoryStore(clock=clock, file=tmp_path / "missing" / "board.json"), clock, "a")
+    with pytest.raises(EngineError, match="cannot be written"):
+        asyncio.run(node.board.keep("b", Ban(key="k")))
+    assert not node.board.view.bans
+
+
+def test_a_started_board_beats_once_a_second_until_it_is_stopped(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    async def story() -> tuple[int, int]:
+        beats, start_us = 0, clock.now_us()
+
+        def report() -> Report:
+            nonlocal beats
+            beats += 1
+            return Report()
+
+        board = Board(store, Identity(id="a", address=""), report=report, clock=clock)
+        await board.start()
+        for _ in range(20):  # Sleeping moves the clock to the next second.
+            await asyncio.sleep(0)
+        passed_s = (clock.now_us() - start_us) // SECOND_US
+        await board.stop()
+        return beats, passed_s
+
+    beats, passed_s = asyncio.run(story())
+    assert passed_s > 3
+    assert beats in (passed_s + 2, passed_s + 3)  # At the start, in between, and at the end.
