@@ -65,6 +65,16 @@ class Charge:
         if cost is not ONE:  # The usual cost needs no check; `True` is another object.
             require_cost(cost)
 
+    @classmethod
+    def of_limits(
+        cls, key: str, limits: tuple[Limit, ...], cost: int, kind: Kind, rule: str | None
+    ) -> Charge:
+        """A charge of limits that are ready, and a cost that was checked."""
+        charge = cls.__new__(cls)
+        charge.key, charge.limits, charge.cost, charge.rule = key, limits, cost, rule
+        charge.kind = kind
+        return charge
+
     def of_kind(self, kind: Kind) -> Charge:
         """The same charge, of another kind."""
         twin = Charge.__new__(Charge)

@@ -1,0 +1,88 @@
+"""Whether a request is one that a rule means, asked one condition after the other: slow, obvious, and in words.
+
+This is the meaning of `Match`. Traces are made of it, exemptions are decided by it, and `match.py`, which finds the matching
+rules of ten thousand without asking each, is held to it by a test on random rules and requests.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .addresses import contains
+from .patterns import fits, pieces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from .facts import Facts
+    from .model import HeaderTest, Match
+
+
+def why_not(match: Match, facts: Facts) -> str | None:
+    """The first condition that does not hold, in words; `None` when all of them do."""
+    return next(_failing(match, facts), None)
+
+
+def _failing(match: Match, facts: Facts) -> Iterator[str]:
+    yield from _where(match, facts)
+    yield from _who(match, facts)
+    for test in match.headers:
+        yield from _header(test, facts)
+    for key, value in match.descriptors:
+        if not any(key == k and value in {None, v} for k, v in facts.descriptors):
+            yield f"there is no descriptor {key}" + ("" if value is None else f"={value}")
+
+
+def _where(match: Match, facts: Facts) -> Iterator[str]:
+    pattern = match.path_pattern
+    if pattern is not None:
+        if facts.path is None:
+            yield f"the path was refused: {facts.refusal}"
+        elif not fits(pieces_of(pattern), facts.segments):
+            yield f"the path {facts.path} does not fit {pattern}"
+    if match.methods and not takes_method(match.methods, facts.method):
+        yield f"the method {facts.method} is not {_one_of(sorted(match.methods))}"
+    if match.hosts and not any(takes_host(host, facts.host) for host in match.hosts):
+        yield f"the host {facts.host or '(none)'} is not {_one_of(match.hosts)}"
+
+
+def _who(match: Match, facts: Facts) -> Iterator[str]:
+    if match.requires_authentication and facts.user_id is None:
+        yield "there is no user id, and the rule requires authentication"
+    if match.ip_ranges:
+        if facts.address is None:
+            yield "there is no address, and the rule is about a range of them"
+        elif not contains(match.ip_ranges, facts.address):
+            yield f"the address {facts.address.text} is not in {_one_of(match.ip_ranges)}"
+
+
+def takes_method(methods: frozenset[str], method: str) -> bool:
+    """Whether a rule for these methods is about this one: `HEAD` is a `GET` without a body."""
+    return method in methods or (method == "HEAD" and "GET" in methods)
+
+
+def takes_host(pattern: str, host: str | None) -> bool:
+    """Whether a host is the one that is meant, or below it."""
+    if host is None:
+        return False
+    if pattern.startswith("*."):
+        return len(host) > len(pattern) - 1 and host.endswith(pattern[1:])
+    return host == pattern
+
+
+def _header(test: HeaderTest, facts: Facts) -> Iterator[str]:
+    value = facts.headers.get(test.name)
+    if not test.present:
+        if value is not None:
+            yield f"the header {test.name} is there"
+    elif value is None:
+        yield f"there is no header {test.name}"
+    elif test.exact is not None and value != test.exact:
+        yield f"the header {test.name} is {value!r}, not {test.exact!r}"
+    elif test.prefix is not None and not value.startswith(test.prefix):
+        yield f"the header {test.name} is {value!r} and does not begin with {test.prefix!r}"
+
+
+def _one_of(things: Iterable[object]) -> str:
+    *most, last = map(str, things)
+    return f"{', '.join(most)} or {last}" if most else last

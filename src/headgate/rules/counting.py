@@ -1,0 +1,106 @@
+"""What a rule that matches makes of a request: a charge, or nothing.
+
+Here are whom it is counted for, what it costs, which limits hold for that one, and whether the answer counts. A rule
+leaves a request alone when it is exempt, or when the identifier is missing and the rule says to skip such requests.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from ..algorithms import FixedWindow
+from ..charge import Charge, Kind
+from .conditions import why_not
+from .identify import Identify
+
+if TYPE_CHECKING:
+    from .facts import Facts
+    from .identify import Identity
+    from .model import Cost, Rule
+
+DENY: Final = (FixedWindow(0, 60_000_000),)
+"""What holds for a request that must not pass without an identifier: nothing fits into it, ever."""
+
+
+class Counting:
+    """How one rule counts, made ready."""
+
+    __slots__ = ("_costs", "_exempts", "_values", "identify", "rule")
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self.identify = Identify(rule)
+        self._exempts = rule.exempt.matches
+        self._values = bool(rule.overrides or rule.exempt.values)
+        self._costs = rule.cost if rule.cost.header is not None else None
+
+    def charge(self, facts: Facts) -> Charge | None:
+        """What a request that matches is charged; nothing if the rule leaves it alone."""
+        rule = self.rule
+        identity = self.identify(facts)
+        if (self._exempts or self._values) and self.why_exempt(facts, identity) is not None:
+            return None
+        key, value, missing = identity
+        cost = facts.cost
+        if cost is None:
+            cost = rule.cost.default if self._costs is None else cost_of(self._costs, facts)[0]
+        limits = rule.limits
+        if missing:
+            if rule.on_missing == "skip":
+                return None
+            if rule.on_missing == "deny":
+                limits, cost = DENY, cost or 1
+        elif self._values:
+            limits = rule.overrides.get(value or "", limits)
+        shadow = rule.shadow or (rule.enforce_percent < 100 and not is_enforced(rule, key))
+        return Charge.of_limits(
+            key, limits, cost, Kind.SHADOW if shadow else Kind.TAKE, rule.rule_id
+        )
+
+    def why_exempt(self, facts: Facts, identity: Identity) -> str | None:
+        """Why the rule leaves this request alone, in words; `None` if it does not."""
+        exempt = self.rule.exempt
+        if identity.value is not None and identity.value in exempt.values:
+            return f"{identity.value!r} is exempt"
+        for at, match in enumerate(exempt.matches):
+            if why_not(match, facts) is None:
+                return f"it fits exempt.matches[{at}]"
+        return None
+
+
+def cost_of(cost: Cost, facts: Facts) -> tuple[int, str]:
+    """What one request costs by itself, and what had to be said about its header.
+
+    A header that is missing, or no whole number, is no reason to let a request pass for free, nor to refuse it.
+    """
+    if cost.header is None:
+        return cost.default, ""
+    text = facts.headers.get(cost.header)
+    if text is None:
+        return cost.default, f"there is no header {cost.header}, so it costs {cost.default}"
+    if not (text.isascii() and text.isdigit()):
+        return (
+            cost.default,
+            f"the header {cost.header} is no whole number, so it costs {cost.default}",
+        )
+    asked = int(text) if len(text) <= 16 else cost.maximum + 1
+    if asked > cost.maximum:
+        return cost.maximum, f"the header {cost.header} asks for more than {cost.maximum}"
+    return asked, ""
+
+
+def bucket_of(rule: Rule, key: str) -> int:
+    """Where a key stands between 0 and 99, for this rule and for ever.
+
+    A key is enforced when it stands below the percentage, so raising that only ever adds keys.
+    """
+    digest = blake2b(
+        f"{rule.rule_id}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8
+    ).digest()
+    return int.from_bytes(digest, "big") % 100
+
+
+def is_enforced(rule: Rule, key: str) -> bool:
+    """Whether this key is among those that the rule is enforced for."""
+    return bucket_of(rule, key) < rule.enforce_percent

@@ -1,0 +1,135 @@
+"""Facts: a request as rules see it, each of its attributes in its one spelling.
+
+Made once per request. Names of headers are in lower case, the method in capitals, the host without its port, the address
+without its disguises, the path canonical or refused with a reason. What is empty counts as missing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..charge import require_cost
+from ..errors import UsageError
+from .addresses import address_of
+from .model import NOTHING
+from .paths import BadPathError, canonical_path
+from .request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .addresses import Address
+
+
+MAX_HOST: Final = 280
+"""A name has at most 253 characters; a port and a dot may follow."""
+
+
+class Facts:
+    """What is known about one request."""
+
+    __slots__ = (
+        "address",
+        "api_key",
+        "cost",
+        "descriptors",
+        "headers",
+        "host",
+        "ip",
+        "method",
+        "path",
+        "refusal",
+        "segments",
+        "user_id",
+    )
+
+    path: str | None
+    """Canonical; `None` when it was refused."""
+    refusal: str
+    """Why it was."""
+    segments: list[str]
+
+    def __init__(self, request: Request, *, with_headers: bool = True) -> None:
+        try:
+            self.method = request.method.upper()
+            self.ip = request.ip
+            self.address: Address | None = address_of(request.ip)
+            self.user_id = request.user_id or None
+            self.api_key = request.api_key or None
+            self.host = host_of(request.host) if request.host else None
+            self.headers: Mapping[str, str] = (
+                _lowered(request.headers) if with_headers and request.headers else NOTHING
+            )
+            self.descriptors = request.descriptors
+            self.cost = request.cost
+            path = request.path
+            try:
+                self.path = path = canonical_path(path)
+                self.segments = path.split("/")[1:] if len(path) > 1 else _segments_of(path)
+                self.refusal = ""
+            except BadPathError as refused:
+                self.path, self.segments, self.refusal = None, [], str(refused)
+            if request.cost is not None:
+                require_cost(request.cost)
+        except (AttributeError, TypeError):
+            require_request(request)
+            raise
+
+
+def host_of(text: str) -> str | None:
+    """A host's one spelling: lower case, without a port and without the dot that ends a full name."""
+    if len(text) > MAX_HOST:
+        return None
+    host = text.lower()
+    if host.startswith("["):
+        return host[: host.find("]") + 1] or None
+    return host.partition(":")[0].strip(" .") or None
+
+
+def _segments_of(path: str) -> list[str]:
+    """Of `/` none; of `*`, which stands for the whole server, that."""
+    return [] if path == "/" else [path]
+
+
+def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+    lowered = {name.lower(): value.strip() for name, value in headers.items()}
+    if len(lowered) < len(headers):  # One header in two spellings came twice.
+        together: dict[str, list[str]] = {}
+        for name, value in headers.items():
+            together.setdefault(name.lower(), []).append(value.strip())
+        return {name: ", ".join(values) for name, values in together.items()}
+    return lowered
+
+
+_KINDS: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
+    ("method", str, "text"),
+    ("path", str, "text"),
+    ("ip", (str, type(None)), "text"),
+    ("user_id", (str, type(None)), "text"),
+    ("api_key", (str, type(None)), "text"),
+    ("host", (str, type(None)), "text"),
+)
+
+
+def require_request(request: Any) -> None:
+    """Refuse what is no request, and requests whose attributes are of the wrong kind."""
+    if not isinstance(request, Request):
+        raise UsageError(
+            f"a request is a headgate.Request(method, path, ip=…), not {type(request).__name__}"
+        )
+    for name, kind, wanted in _KINDS:
+        value = getattr(request, name)
+        if not isinstance(value, kind):
+            raise UsageError(f"a request's {name} is {wanted}, not {value!r}")
+    try:
+        wrong = [
+            (name, value)
+            for name, value in request.headers.items()
+            if not isinstance(name, str) or not isinstance(value, str)
+        ]
+    except AttributeError:
+        raise UsageError(
+            f"a request's headers are a mapping of text, not {request.headers!r}"
+        ) from None
+    if wrong:
+        raise UsageError(f"a request's headers are text, not {wrong[0]!r}")

@@ -1,0 +1,117 @@
+"""The rulebook: a rule set made ready, that finds the rules for a request without asking each of them.
+
+All rules that match apply, from the lowest priority to the highest. One with `stop` ends the list, if it is really enforced
+for this request: a shadow, an exemption or a skipped identifier must not switch off the rules behind it.
+
+A rulebook never changes; new rules are a new one. It is pure, and safe to share between threads.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+from ..charge import MAX_STEPS, Charge, Kind
+from .conditions import takes_method
+from .explain import Trace, explain
+from .facts import Facts
+from .shelf import ANY_METHOD, Entry, Shelf
+from .trie import Trie
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .model import Match, Rule, RuleSet
+    from .request import Request
+
+OTHER: Final = 1
+"""The bit of a method that no rule names."""
+_rank = attrgetter("rank")
+
+
+class Rulebook:
+    """Rules, compiled. `pause` is called between small pieces of that work, so that a thread can let others run."""
+
+    def __init__(self, rules: RuleSet, *, pause: Callable[[], None] | None = None) -> None:
+        self.rules = rules
+        self.version = rules.version
+        enabled = [rule for rule in rules.rules if rule.enabled]
+        self._bits = _bits(enabled)
+        self._with_headers = any(map(_reads_headers, enabled))
+        self._anywhere = Shelf()
+        self._by_path: Trie[Shelf] = Trie(Shelf)
+        for rank, rule in enumerate(enabled):
+            pattern = rule.match.path_pattern
+            shelf = self._anywhere if pattern is None else self._by_path.at(pattern)
+            shelf.add(Entry(rule, rank, self._mask(rule.match)))
+            if pause is not None:
+                pause()
+        for shelf in (self._anywhere, *self._by_path.values()):
+            shelf.file()
+            if pause is not None:
+                pause()
+
+    def match(self, request: Request) -> tuple[Rule, ...]:
+        """The rules whose conditions hold, in order; also those that leave the request alone."""
+        facts = Facts(request, with_headers=self._with_headers)
+        return tuple(entry.rule for entry in self._matching(facts))
+
+    def charges(self, request: Request) -> tuple[Charge, ...]:
+        """What the request is charged: one charge for each rule that applies, in order.
+
+        An engine takes at most 128 limits in one go; rules beyond that are left out, and a trace says so.
+        """
+        facts = Facts(request, with_headers=self._with_headers)
+        charges: list[Charge] = []
+        steps = 0
+        for entry in self._matching(facts):
+            charge = entry.counting.charge(facts)
+            if charge is None:
+                continue
+            steps += len(charge.limits)
+            if steps > MAX_STEPS:
+                break
+            charges.append(charge)
+            if entry.rule.stop and charge.kind is Kind.TAKE:
+                break
+        return tuple(charges)
+
+    def explain(self, request: Request) -> Trace:
+        """Why each rule applies to this request, or does not."""
+        return explain(self.rules, request)
+
+    def _matching(self, facts: Facts) -> list[Entry]:
+        method = self._bits.get(facts.method, OTHER)
+        found: list[Entry] = []
+        shelves = [self._anywhere]
+        if facts.path is not None:
+            shelves += self._by_path.find(facts.segments)
+        for shelf in shelves:
+            found += [
+                entry
+                for entry in shelf.candidates(facts)
+                if entry.methods & method and (not entry.asks or entry.takes(facts))
+            ]
+        if len(found) > 1:
+            found.sort(key=_rank)
+        return found
+
+    def _mask(self, match: Match) -> int:
+        if not match.methods:
+            return ANY_METHOD
+        return sum(bit for method, bit in self._bits.items() if takes_method(match.methods, method))
+
+
+def _bits(rules: Iterable[Rule]) -> dict[str, int]:
+    """A bit for each method that a rule names, and for `HEAD`, which some rules mean without naming it."""
+    named = {method for rule in rules for method in rule.match.methods}
+    return {method: 2 << at for at, method in enumerate(sorted({"HEAD", *named}))}
+
+
+def _reads_headers(rule: Rule) -> bool:
+    return bool(
+        rule.match.headers
+        or rule.cost.header is not None
+        or any(part.kind == "header" for part in rule.identifier.parts)
+        or any(match.headers for match in rule.exempt.matches)
+    )

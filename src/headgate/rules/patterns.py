@@ -1,0 +1,123 @@
+"""Path patterns: what a rule may write for the paths that it means.
+
+    /users/7        this path                       /users/{id}     one segment, which the identifier may use
+    /users/*        everything below /users         /users/*/posts  exactly one segment in between
+    /**/admin       any number of segments, none included           *   any path at all
+
+A star at the end stands for one or more segments, as rules have always had it; `/users/**` also means `/users` itself. Stars
+and names stand for whole segments. Fixed segments are brought into the one spelling of a path first, so `/caf%C3%A9`
+and `/café` are the same pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+from ..errors import UsageError
+from .paths import BadPathError, canonical_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Kind: TypeAlias = Literal["fixed", "one", "some", "any"]
+"""A fixed segment, exactly one, one or more (at the end), any number."""
+
+MAX_PATTERN: Final = 512
+MAX_GAPS: Final = 4
+"""How often `**` may stand in a pattern. Each is a state that a request walks with."""
+
+_NAME: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
+
+
+class PatternError(UsageError):
+    """A path pattern that cannot be read."""
+
+
+class Piece(NamedTuple):
+    """What a pattern says about one segment, or about a run of them."""
+
+    kind: Kind
+    text: str = ""
+    """The fixed segment, or the name of one that is captured."""
+
+
+@lru_cache(maxsize=16_384)
+def pieces_of(pattern: str) -> tuple[Piece, ...]:
+    """Read a pattern; raises `PatternError`.
+
+    >>> pieces_of("/users/{id}/*")
+    (Piece(kind='fixed', text='users'), Piece(kind='one', text='id'), Piece(kind='some', text=''))
+    """
+    if len(pattern) > MAX_PATTERN:
+        raise PatternError(f"a path pattern has at most {MAX_PATTERN} characters")
+    if pattern in {"*", "**"}:
+        return (Piece("any"),)
+    if not pattern.startswith("/"):
+        raise PatternError(f"a path pattern begins with '/', not like {pattern!r}")
+    words = [word for word in pattern.split("/") if word]
+    pieces: list[Piece] = []
+    for at, word in enumerate(words, 1):
+        piece = _piece(word, last=at == len(words))
+        if piece.kind == "any" and pieces and pieces[-1].kind == "any":
+            continue  # Any number of segments after any number of them.
+        pieces.append(piece)
+    names = [piece.text for piece in pieces if piece.kind == "one" and piece.text]
+    if len(set(names)) < len(names):
+        raise PatternError(f"{pattern!r} gives two segments the same name; call them differently")
+    if sum(piece.kind == "any" for piece in pieces) > MAX_GAPS:
+        raise PatternError(f"{pattern!r} has more than {MAX_GAPS} times '**'; name more segments")
+    return tuple(pieces)
+
+
+def _piece(word: str, *, last: bool) -> Piece:
+    if word == "**":
+        return Piece("any")
+    if word == "*":
+        return Piece("some" if last else "one")
+    named = _NAME.fullmatch(word)
+    if named is not None:
+        return Piece("one", named[1])
+    if any(char in word for char in "*{}?#;\\"):
+        raise PatternError(
+            f"{word!r} is no segment of a path: '*', '**' and '{{name}}' stand for whole segments, "
+            "and '?', '#', ';' and '\\' are not part of one"
+        )
+    try:
+        fixed = canonical_path("/" + word)[1:]
+    except BadPathError as error:
+        raise PatternError(f"{word!r} can be no segment of a path: {error}") from None
+    if not fixed:
+        raise PatternError(f"{word!r} is a step in a path, not a place; leave it out")
+    return Piece("fixed", fixed)
+
+
+def fits(pieces: Sequence[Piece], segments: Sequence[str]) -> bool:
+    """Whether a path fits a pattern: slow, obvious, and right. `trie.py` does it for all patterns at once."""
+    walked = {0}  # How many segments the pieces so far can stand for.
+    for kind, text in pieces:
+        if kind == "any":
+            walked = set(range(min(walked), len(segments) + 1)) if walked else walked
+        elif kind == "some":
+            walked = {len(segments)} if walked and min(walked) < len(segments) else set()
+        else:
+            walked = {
+                done + 1
+                for done in walked
+                if done < len(segments) and (kind == "one" or segments[done] == text)
+            }
+    return len(segments) in walked
+
+
+def capture(pieces: Sequence[Piece], name: str, segments: Sequence[str]) -> str:
+    """The segment that `{name}` stands for, in a path that fits; of several that would do, the first."""
+    at = next(i for i, piece in enumerate(pieces) if piece == ("one", name))
+    before, after = pieces[:at], pieces[at + 1 :]
+    if all(kind != "any" for kind, _ in before):
+        return segments[at]
+    return next(
+        segment
+        for i, segment in enumerate(segments)
+        if fits(before, segments[:i]) and fits(after, segments[i + 1 :])
+    )
