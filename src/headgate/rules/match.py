@@ -21,7 +21,7 @@ from .trie import Trie
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .model import Match, Rule, RuleSet
+    from .model import Rule, RuleSet
     from .request import Request
 
 OTHER: Final = 1
@@ -37,13 +37,14 @@ class Rulebook:
         self.version = rules.version
         enabled = [rule for rule in rules.rules if rule.enabled]
         self._bits = _bits(enabled)
+        self._masks: dict[frozenset[str], int] = {}
         self._with_headers = any(map(_reads_headers, enabled))
         self._anywhere = Shelf()
         self._by_path: Trie[Shelf] = Trie(Shelf)
         for rank, rule in enumerate(enabled):
             pattern = rule.match.path_pattern
             shelf = self._anywhere if pattern is None else self._by_path.at(pattern)
-            shelf.add(Entry(rule, rank, self._mask(rule.match)))
+            shelf.add(Entry(rule, rank, self._mask(rule.match.methods)))
             if pause is not None:
                 pause()
         for shelf in (self._anywhere, *self._by_path.values()):
@@ -96,10 +97,15 @@ class Rulebook:
             found.sort(key=_rank)
         return found
 
-    def _mask(self, match: Match) -> int:
-        if not match.methods:
+    def _mask(self, methods: frozenset[str]) -> int:
+        """The bits of the methods that a rule is about."""
+        if not methods:
             return ANY_METHOD
-        return sum(bit for method, bit in self._bits.items() if takes_method(match.methods, method))
+        mask = self._masks.get(methods)
+        if mask is None:
+            means = (bit for method, bit in self._bits.items() if takes_method(methods, method))
+            mask = self._masks[methods] = sum(means)
+        return mask
 
 
 def _bits(rules: Iterable[Rule]) -> dict[str, int]:

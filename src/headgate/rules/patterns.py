@@ -28,6 +28,7 @@ MAX_PATTERN: Final = 512
 MAX_GAPS: Final = 4
 """How often `**` may stand in a pattern. Each is a state that a request walks with."""
 
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_~\-]++")
 _NAME: Final = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]{0,63})\}")
 
 
@@ -43,6 +44,10 @@ class Piece(NamedTuple):
     """The fixed segment, or the name of one that is captured."""
 
 
+ONE: Final = Piece("one")
+ANY: Final = Piece("any")
+
+
 @lru_cache(maxsize=16_384)
 def pieces_of(pattern: str) -> tuple[Piece, ...]:
     """Read a pattern; raises `PatternError`.
@@ -53,29 +58,37 @@ def pieces_of(pattern: str) -> tuple[Piece, ...]:
     if len(pattern) > MAX_PATTERN:
         raise PatternError(f"a path pattern has at most {MAX_PATTERN} characters")
     if pattern in {"*", "**"}:
-        return (Piece("any"),)
+        return (ANY,)
     if not pattern.startswith("/"):
         raise PatternError(f"a path pattern begins with '/', not like {pattern!r}")
     words = [word for word in pattern.split("/") if word]
-    pieces: list[Piece] = []
-    for at, word in enumerate(words, 1):
-        piece = _piece(word, last=at == len(words))
-        if piece.kind == "any" and pieces and pieces[-1].kind == "any":
-            continue  # Any number of segments after any number of them.
-        pieces.append(piece)
-    names = [piece.text for piece in pieces if piece.kind == "one" and piece.text]
-    if len(set(names)) < len(names):
-        raise PatternError(f"{pattern!r} gives two segments the same name; call them differently")
-    if sum(piece.kind == "any" for piece in pieces) > MAX_GAPS:
-        raise PatternError(f"{pattern!r} has more than {MAX_GAPS} times '**'; name more segments")
+    pieces = [_piece(word) for word in words]
+    if words and words[-1] == "*":
+        pieces[-1] = Piece("some")
+    if "{" in pattern:
+        names = [piece.text for piece in pieces if piece.kind == "one" and piece.text]
+        if len(set(names)) < len(names):
+            raise PatternError(
+                f"{pattern!r} gives two segments the same name; call them differently"
+            )
+    if "**" in pattern:
+        pieces = [
+            piece for at, piece in enumerate(pieces) if not (piece == ANY == pieces[at - 1] and at)
+        ]  # Any number of segments after any number of them is any number.
+        if pieces.count(ANY) > MAX_GAPS:
+            raise PatternError(
+                f"{pattern!r} has more than {MAX_GAPS} times '**'; name more segments"
+            )
     return tuple(pieces)
 
 
-def _piece(word: str, *, last: bool) -> Piece:
+def _piece(word: str) -> Piece:
+    if _PLAIN.fullmatch(word):
+        return Piece("fixed", word)
     if word == "**":
-        return Piece("any")
+        return ANY
     if word == "*":
-        return Piece("some" if last else "one")
+        return ONE
     named = _NAME.fullmatch(word)
     if named is not None:
         return Piece("one", named[1])

@@ -32,7 +32,7 @@ class Entry:
     """One rule, made ready to be asked."""
 
     __slots__ = (
-        *("asks", "authenticated", "counting", "descriptors", "headers", "hosts", "methods"),
+        *("_counting", "asks", "authenticated", "descriptors", "headers", "hosts", "methods"),
         *("ranges", "rank", "rule"),
     )
 
@@ -43,12 +43,12 @@ class Entry:
         """Its place in the order of priorities."""
         self.methods = methods
         """As bits."""
-        self.counting = Counting(rule)
+        self._counting: Counting | None = None
         self.authenticated = match.requires_authentication
         self.hosts = match.hosts
         self.headers = match.headers
         self.ranges = tuple(
-            (net.version, int(net.netmask), int(net.network_address)) for net in match.ip_ranges
+            [(net.version, int(net.netmask), int(net.network_address)) for net in match.ip_ranges]
         )
         self.descriptors = match.descriptors
         self.asks = bool(
@@ -59,6 +59,13 @@ class Entry:
             or match.descriptors
         )
         """Whether it asks for anything but path and method."""
+
+    @property
+    def counting(self) -> Counting:
+        """How the rule counts; made when it is first needed, which for most of many rules is never."""
+        if self._counting is None:
+            self._counting = Counting(self.rule)
+        return self._counting
 
     def takes(self, facts: Facts) -> bool:
         """Whether everything holds that the rule asks for besides path and method."""

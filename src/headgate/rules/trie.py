@@ -7,14 +7,17 @@ go back over.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from .patterns import Piece, pieces_of
+from .patterns import ONE, Piece, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 T = TypeVar("T")
+
+LEAF: Final[dict[str, Any]] = {}
+"""What all nodes share that nothing goes on from: most of them, and thousands."""
 
 
 class Node(Generic[T]):
@@ -23,7 +26,7 @@ class Node(Generic[T]):
     __slots__ = ("below", "fixed", "gap", "here", "is_gap", "one")
 
     def __init__(self, *, is_gap: bool = False) -> None:
-        self.fixed: dict[str, Node[T]] = {}
+        self.fixed: dict[str, Node[T]] = LEAF
         """By the next segment."""
         self.one: Node[T] | None = None
         """Whatever the next segment is."""
@@ -31,9 +34,9 @@ class Node(Generic[T]):
         """After any number of segments; whoever stands here stands there too."""
         self.is_gap = is_gap
         """Whoever stands here stays, whatever the next segment is."""
-        self.here: list[T] = []
+        self.here: tuple[T, ...] = ()
         """For whoever ends here."""
-        self.below: list[T] = []
+        self.below: tuple[T, ...] = ()
         """For whoever goes on from here."""
 
     def next(self, piece: Piece) -> Node[T]:
@@ -46,6 +49,8 @@ class Node(Generic[T]):
             return self.one
         found = self.fixed.get(piece.text)
         if found is None:
+            if self.fixed is LEAF:
+                self.fixed = {}
             found = self.fixed[piece.text] = Node()
         return found
 
@@ -61,9 +66,9 @@ class Trie(Generic[T]):
 
     def at(self, pattern: str) -> T:
         """The value of a pattern, a new one if nobody asked before; what a segment is called makes no difference."""
-        pieces = tuple(
-            [Piece("one") if piece.kind == "one" else piece for piece in pieces_of(pattern)]
-        )
+        pieces = pieces_of(pattern)
+        if "{" in pattern:
+            pieces = tuple([ONE if piece.kind == "one" else piece for piece in pieces])
         value = self._values.get(pieces)
         if value is None:
             value = self._values[pieces] = self._make()
@@ -74,12 +79,12 @@ class Trie(Generic[T]):
         end = pieces[-1].kind if pieces else "one"
         node = self._root
         for piece in pieces[:-1] if end in {"some", "any"} else pieces:
-            self._has_gaps = self._has_gaps or piece.kind == "any"
             node = node.next(piece)
+            self._has_gaps = self._has_gaps or node.is_gap
         if end != "some":
-            node.here.append(value)
+            node.here += (value,)
         if end in {"some", "any"}:
-            node.below.append(value)
+            node.below += (value,)
 
     def values(self) -> Iterable[T]:
         """The values of all patterns."""
