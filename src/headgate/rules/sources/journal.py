@@ -1,0 +1,193 @@
+"""How changes are written down: entries, and the head that points to the newest of them. Pure.
+
+    rules.history               the head: revision, author, whether its change is complete
+    rules.history/0000000012    the entry of revision 12: who, when, and every rule before and after
+
+An entry that is too large for one node is cut into parts beside it. Texts are kept exactly as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from .base import KEPT_ENTRIES, Change, Edit, Entry, Head, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+FORMAT: Final = 1
+MAX_PARTS: Final = 64
+"""How many parts of large entries are kept; with the number of entries this bounds what a history takes."""
+ENTRY_NAME: Final = re.compile(r"[0-9]{10}")
+PART_NAME: Final = re.compile(r"([0-9]{10})\.[0-9a-f]+\.[0-9]{4}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The head as it is stored."""
+
+    head: Head
+    nonce: str
+    """By which an editor that got no answer recognises its own change."""
+    previous: Head | None = None
+    writing: bool = False
+    """Whether the change is only announced: until it is complete, what was there before still holds."""
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """The head as JSON."""
+    return _dump({"format": FORMAT, **asdict(mark)})
+
+
+def decode_mark(data: bytes, where: str) -> Mark:
+    """Read what `encode_mark` wrote."""
+    try:
+        found = json.loads(data)
+        _require_format(found, where)
+        previous = found["previous"]
+        return Mark(
+            head=Head(**found["head"]),
+            nonce=str(found["nonce"]),
+            previous=None if previous is None else Head(**previous),
+            writing=bool(found["writing"]),
+        )
+    except (ValueError, TypeError, KeyError):
+        raise SourceError(
+            f"{where} was not written by Headgate, or is torn; remove it to begin a new history",
+            transient=False,
+        ) from None
+
+
+def finished(mark: Mark) -> Mark:
+    """The same change, complete."""
+    return replace(mark, writing=False)
+
+
+def entry_name(revision: int) -> str:
+    """The name of a revision's entry."""
+    return f"{revision:010d}"
+
+
+def entry_of(edit: Edit, revision: int) -> Entry:
+    """What will be remembered of an edit."""
+    return Entry(
+        revision=revision,
+        action=edit.action,
+        author=edit.author,
+        at=edit.at,
+        changes=edit.changes,
+        note=edit.note,
+        forced=edit.forced,
+    )
+
+
+def encode_entry(
+    entry: Entry, nonce: str, *, whole: int, part: int
+) -> tuple[bytes, Mapping[str, bytes]]:
+    """An entry as JSON, and the parts that it had to be cut into, by name: none if it is at most `whole` bytes."""
+    about = {
+        "format": FORMAT,
+        "nonce": nonce,
+        **{name: getattr(entry, name) for name in ("revision", "action", "author", "at")},
+        **{name: getattr(entry, name) for name in ("note", "forced")},
+    }
+    changes = [asdict(change) for change in entry.changes]
+    data = _dump({**about, "changes": changes})
+    if len(data) <= whole:
+        return data, {}
+    body = _dump(changes)
+    cuts = range(0, len(body), part)
+    parts = {
+        f"{entry_name(entry.revision)}.{nonce}.{at:04d}": body[cut : cut + part]
+        for at, cut in enumerate(cuts)
+    }
+    return _dump({**about, "parts": list(parts)}), parts
+
+
+def parts_of(data: bytes) -> list[str]:
+    """The names of the parts that an entry was cut into."""
+    found = json.loads(data)
+    return [str(name) for name in found.get("parts", ())]
+
+
+def nonce_of(data: bytes) -> str:
+    """The nonce of the editor that wrote an entry."""
+    return str(json.loads(data).get("nonce", ""))
+
+
+def decode_entry(data: bytes, parts: Iterable[bytes], where: str) -> Entry:
+    """Put an entry together again."""
+    try:
+        found = json.loads(data)
+        _require_format(found, where)
+        changes: list[dict[str, Any]] = (
+            json.loads(b"".join(parts)) if found.get("parts") else found["changes"]
+        )
+        return Entry(
+            revision=int(found["revision"]),
+            action=str(found["action"]),
+            author=str(found["author"]),
+            at=float(found["at"]),
+            note=str(found["note"]),
+            forced=bool(found["forced"]),
+            changes=tuple(Change(**change) for change in changes),
+        )
+    except (ValueError, TypeError, KeyError):
+        raise SourceError(
+            f"{where} is torn or was not written by Headgate", transient=False
+        ) from None
+
+
+def forgettable(names: Iterable[str], revision: int) -> list[str]:
+    """Which entries and parts are too old, or too many, now that `revision` is the newest."""
+    entries = sorted((name for name in names if ENTRY_NAME.fullmatch(name)), reverse=True)
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        if match := PART_NAME.fullmatch(name):
+            parts.setdefault(match[1], []).append(name)
+    kept = 0
+    oldest = entry_name(revision)
+    for name in entries[:KEPT_ENTRIES]:
+        kept += len(parts.get(name, ()))
+        if kept > MAX_PARTS and name != entries[0]:
+            break
+        oldest = name
+    return [name for name in names if name[:10] < oldest]
+
+
+def escape(rule_id: str) -> str:
+    """A rule's id as the name of a node: any text, without slashes or anything a store would refuse."""
+    name = quote(rule_id, safe=":@,+=()~!*'")
+    return name.replace(".", "%2E") if name.strip(".") == "" else name
+
+
+def unescape(name: str) -> str:
+    """The rule's id again."""
+    return unquote(name)
+
+
+def as_text(data: bytes) -> str:
+    """Bytes as text that can be turned back into the same bytes."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes:
+    """The bytes again."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _require_format(found: Mapping[str, Any], where: str) -> None:
+    if found["format"] != FORMAT:
+        raise SourceError(
+            f"{where} has format {found['format']!r}, and this version of Headgate reads {FORMAT}; "
+            "upgrade it",
+            transient=False,
+        )
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -1,0 +1,189 @@
+"""Where rules are kept, as a URL says it.
+
+    rules.yaml    file:rules.yaml    file:///etc/headgate/rules.yaml
+    zookeeper://user:password@host:2181,host:2181/config/ratelimit/rules?acl=private
+    etcd://user:password@host:2379,host:2379/config/ratelimit/rules?ca_file=ca.pem
+
+Passwords never show in a repr, a log or an error; `password_file` keeps them off the command line too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DEFAULT_PATH: Final = "/config/ratelimit/rules"
+DEFAULT_PORT: Final = {"zookeeper": 2181, "etcd": 2379}
+ACLS: Final = ("private", "readable", "open")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A URL, read and checked."""
+
+    scheme: str
+    """`file`, `zookeeper` or `etcd`."""
+    path: str
+    hosts: tuple[str, ...] = ()
+    """Each with its port."""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        if self.scheme == "file":
+            return f"file:{self.path}"
+        return f"{self.scheme}://{','.join(self.hosts)}{self.path}"
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.05 <= seconds <= 3600:
+        raise ValueError
+    return seconds
+
+
+def _yes_or_no(text: str) -> bool:
+    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[text]
+
+
+def _acl(text: str) -> str:
+    return {name: name for name in ACLS}[text]
+
+
+COMMON: Final[Mapping[str, Callable[[str], Any]]] = {
+    "timeout": _seconds,
+    "tls": _yes_or_no,
+    "ca_file": str,
+    "cert_file": str,
+    "key_file": str,
+    "password_file": str,
+}
+OPTIONS: Final[Mapping[str, Mapping[str, Callable[[str], Any]]]] = {
+    "file": {},
+    "zookeeper": {**COMMON, "session_timeout": _seconds, "acl": _acl},
+    "etcd": COMMON,
+}
+
+
+def parse_location(where: str | Path) -> Location:
+    """Read a URL or a path; every mistake is a `ConfigError` that repeats no password."""
+    if isinstance(where, Path):
+        return Location(scheme="file", path=str(where))
+    scheme = where.partition(":")[0].lower() if ":" in where else ""
+    if scheme == "file":
+        return _file(where)
+    if "://" not in where:
+        if not where:
+            raise ConfigError("the place of the rules is empty; give a file or a URL")
+        return Location(scheme="file", path=where)
+    if scheme not in OPTIONS:
+        raise ConfigError(
+            f"rules cannot be kept in {scheme!r}; there are file:, zookeeper:// and etcd://"
+        )
+    return _servers(scheme, where)
+
+
+def _file(where: str) -> Location:
+    rest = where[len("file:") :]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise ConfigError("a file is written file:rules.yaml or file:///etc/rules.yaml")
+        rest = slash + path
+    if not rest:
+        raise ConfigError("file: needs a path, such as file:rules.yaml")
+    return Location(scheme="file", path=unquote(rest))
+
+
+def _servers(scheme: str, where: str) -> Location:
+    try:
+        parts = urlsplit(where)
+    except ValueError:  # Its message quotes the URL.
+        raise ConfigError(
+            f"the {scheme} URL cannot be read; see the brackets of its address"
+        ) from None
+    if parts.fragment or "@" in parts.path + parts.query:
+        raise ConfigError(
+            f"the {scheme} URL cannot be read; in a name or password write / as %2F, ? as %3F, "
+            "# as %23 and @ as %40"
+        )
+    userinfo, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = userinfo.partition(":")
+    options = _options(scheme, parts.query)
+    return Location(
+        scheme=scheme,
+        path=_path(scheme, unquote(parts.path)),
+        hosts=tuple(_host(scheme, host) for host in (hosts or "localhost").split(",")),
+        username=unquote(username),
+        password=_password(unquote(username), unquote(password), options),
+        options=options,
+    )
+
+
+def _path(scheme: str, path: str) -> str:
+    path = path.rstrip("/") or DEFAULT_PATH
+    if any(part in ("", ".", "..") for part in path.split("/")[1:]) or "\0" in path:
+        raise ConfigError(
+            f"the path of a {scheme} URL has an empty part, '.' or '..' in it; write it like "
+            f"{DEFAULT_PATH}"
+        )
+    return path
+
+
+def _host(scheme: str, text: str) -> str:
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT[scheme])
+    # The text is not repeated: a password that was not escaped may have ended up there.
+    if not host:
+        raise ConfigError(f"a host is missing in the {scheme} URL")
+    if not (port.isascii() and port.isdigit() and len(port) < 6 and 1 <= int(port) <= 65_535):
+        raise ConfigError(f"a port in a {scheme} URL is a number from 1 to 65535")
+    return f"{host}:{port}"
+
+
+def _options(scheme: str, query: str) -> dict[str, Any]:
+    known = OPTIONS[scheme]
+    options: dict[str, Any] = {}
+    for name, text in parse_qsl(query, keep_blank_values=True):
+        if name not in known:
+            raise ConfigError(f"no option is called {name!r}; there are {', '.join(known)}")
+        if name in options:
+            raise ConfigError(f"the option {name!r} is given twice")
+        try:
+            options[name] = known[name](text)
+        except (ValueError, KeyError):
+            raise ConfigError(f"the option {name!r} has a value that makes no sense") from None
+    if options.get("tls") is False and "ca_file" in options:
+        raise ConfigError("ca_file asks for TLS and tls=no forbids it; leave one out")
+    if ("cert_file" in options) != ("key_file" in options):
+        raise ConfigError("cert_file and key_file belong together; give both")
+    return options
+
+
+def _password(username: str, password: str, options: dict[str, Any]) -> str:
+    file = options.pop("password_file", None)
+    if file is not None:
+        if password:
+            raise ConfigError("the password is given twice: in the URL and as password_file")
+        try:
+            password = Path(file).read_text(encoding="utf-8").strip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the password_file {file} cannot be read: {error}") from None
+    if bool(username) != bool(password):
+        raise ConfigError("a user name and a password belong together; give both, or none")
+    return password
+
+
+def uses_tls(location: Location) -> bool:
+    """Whether the connection is to be encrypted: when asked for, or when an authority or certificate is named."""
+    options = location.options
+    return bool(options.get("tls", "ca_file" in options or "cert_file" in options))

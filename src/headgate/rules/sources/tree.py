@@ -1,0 +1,368 @@
+"""TreeStore: one node a rule, and changes of any size that everybody sees as one. ZooKeeper and etcd are shells on it.
+
+Both can change several nodes in one transaction, under the condition that certain nodes have not changed. Beside the
+rules stands the *head*, a node that every change made here rewrites. An edit is made under the condition that the head
+is still the one that its author saw, and so is every rule that it touches: of two editors one wins.
+
+A change that is too large for one transaction is made like this. Its entry is written first, where nobody looks. One
+transaction then announces it in the head (`writing`), under the conditions above; further ones write the rules, and the
+last one completes the head. Whoever reads in between puts back what the entry says was there before, and so sees the
+old set, whole. An editor that dies half-way has lost nothing: the entry is complete, and the next editor finishes it.
+
+Every transaction depends on versions, so none can be carried out twice. That is why one without an answer may be
+sent again here, when the head shows that it was not carried out.
+
+Somebody who changes rules with another tool does not know about the head. Such a change is noticed all the same, it is
+only not part of the history.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+
+from .base import KEPT_ENTRIES, Edit, Entry, Head, Progress, Snapshot, SourceError, VersionConflict
+from .journal import (
+    ENTRY_NAME,
+    Mark,
+    as_bytes,
+    as_text,
+    decode_entry,
+    decode_mark,
+    encode_entry,
+    encode_mark,
+    entry_name,
+    entry_of,
+    escape,
+    finished,
+    forgettable,
+    nonce_of,
+    parts_of,
+    unescape,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+PATIENCE_SECONDS: Final = 15.0
+"""How long an editor that got no answer tries to find out what became of its change."""
+PAUSE_SECONDS: Final = 0.1
+OVERHEAD: Final = 200
+"""Bytes that a write takes in a transaction beside its data; more than any really does."""
+
+
+class Unsure(SourceError):  # noqa: N818 - it says how the caller feels
+    """No answer came: the transaction may have been carried out."""
+
+
+class Outrun(Exception):  # noqa: N818 - not an error: the condition of a transaction did not hold
+    """The condition of a transaction did not hold; nothing was written."""
+
+
+class Node(NamedTuple):
+    """What a node holds, and the version that a transaction can be made to depend on."""
+
+    data: bytes
+    version: int
+
+
+class Write(NamedTuple):
+    """One step of a transaction: a rule or an entry gets new data, or goes."""
+
+    kind: str
+    """`rule` or `entry`."""
+    name: str
+    data: bytes | None
+    node: Node | None
+    """What is there now; the transaction depends on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The whole tree at one moment."""
+
+    version: int
+    rules: Mapping[str, Node]
+    head: Node | None
+
+
+class TreeStore(ABC):
+    """The part of a store that knows what changes mean; what is abstract knows how to carry them out."""
+
+    ordered = True
+    warnings: tuple[str, ...] = ()
+    max_value_bytes: ClassVar[int]
+    max_transaction_bytes: ClassVar[int]
+    max_transaction_writes: ClassVar[int]
+
+    @abstractmethod
+    def _load(self) -> State:
+        """Read everything, as it was at one moment; raises `SourceError`."""
+
+    @abstractmethod
+    def _transact(self, writes: Sequence[Write], head: Node | None, new_head: bytes | None) -> int:
+        """Carry out all or nothing, if head and nodes are as given, and return the version that it made.
+
+        Raises `Outrun` if a condition did not hold, `Unsure` if there was no answer.
+        """
+
+    @abstractmethod
+    def _keep_part(self, name: str, data: bytes) -> None:
+        """Write a part of an entry; doing it twice is the same as once."""
+
+    @abstractmethod
+    def _entry_names(self) -> list[str]:
+        """The names of all entries and parts."""
+
+    @abstractmethod
+    def _entries(self, names: Sequence[str]) -> list[bytes]:
+        """What these entries or parts hold; raises `SourceError` if one is missing."""
+
+    @abstractmethod
+    def _forget(self, names: Sequence[str]) -> None:
+        """Remove entries and parts."""
+
+    # Reading
+
+    def read(self) -> Snapshot:
+        """Everything as it is now; of a change that is not complete, as it was before."""
+        state = self._load()
+        documents = {name: state.rules[name].data for name in sorted(state.rules)}
+        mark = self._mark(state)
+        if mark is not None and mark.writing:
+            for change in self._entry(mark.head.revision).changes:
+                documents.pop(change.name, None)
+                if change.before is not None:
+                    documents[change.name] = as_bytes(change.before)
+            documents = dict(sorted(documents.items()))
+            head = mark.previous
+        else:
+            head = None if mark is None else mark.head
+        return Snapshot(version=state.version, documents=documents, head=head, token=state)
+
+    def read_for_edit(self) -> Snapshot:
+        """As `read`, after finishing what an editor may have left half done."""
+        self._finish()
+        return self.read()
+
+    def rules_in(self, snapshot: Snapshot) -> Mapping[str, tuple[str, str]]:
+        """By rule id, the node's name and its text."""
+        return {
+            _rule_id(name, data): (name, as_text(data)) for name, data in snapshot.documents.items()
+        }
+
+    def name_for(self, rule_id: str) -> str:
+        """The name of the node for a new rule."""
+        return escape(rule_id)
+
+    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[Entry]:
+        """The newest changes, the newest first."""
+        head = self.read().head
+        names = [name for name in self._entry_names() if ENTRY_NAME.fullmatch(name)]
+        complete = [int(name) for name in names if head is not None and int(name) <= head.revision]
+        return [self._entry(revision) for revision in sorted(complete, reverse=True)[:limit]]
+
+    def text_after(self, revision: int) -> bytes | None:
+        """Nothing: there is no file here."""
+        return None
+
+    # Writing
+
+    def commit(self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None) -> Entry:
+        """Make the change, if nothing has changed since `expected` was read; else raise `VersionConflict`."""
+        self._require_small(edit)
+        state = expected.token
+        assert isinstance(state, State)
+        revision = (expected.head.revision if expected.head else 0) + 1
+        entry = entry_of(edit, revision)
+        nonce = secrets.token_hex(8)
+        data, parts = encode_entry(
+            entry, nonce, whole=self.max_transaction_bytes // 2, part=self.max_value_bytes // 2
+        )
+        head = Head(
+            revision=revision,
+            author=edit.author,
+            at=edit.at,
+            action=edit.action,
+            forced=revision if edit.forced else (expected.head.forced if expected.head else 0),
+        )
+        writes = [Write("entry", entry_name(revision), data, None), *_writes(entry, state)]
+        mark = Mark(head=head, nonce=nonce, previous=expected.head)
+        if not parts and self._fits(writes):
+            version = self._begin(writes, state, mark)
+        else:
+            for name, part in parts.items():
+                self._keep_part(name, part)
+            self._begin(writes[:1], state, replace(mark, writing=True))
+            version = self._finish(nonce, progress=progress)
+        if progress is not None:
+            progress(len(edit.changes), len(edit.changes))
+        self._prune(revision)
+        return replace(entry, version=version)
+
+    def _begin(self, writes: Sequence[Write], state: State, mark: Mark) -> int:
+        """Carry out the transaction that decides who wins, and return the version that it made."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        unsure = False
+        while True:
+            try:
+                return self._try(writes, state, mark)
+            except VersionConflict:
+                raise
+            except SourceError as error:
+                unsure = unsure or isinstance(error, Unsure)
+                if not unsure:
+                    raise
+                if time.monotonic() > deadline:
+                    raise SourceError(
+                        f"{self} does not answer; the change may have been made, 'headgate rules "
+                        "history' will tell"
+                    ) from error
+            time.sleep(PAUSE_SECONDS)
+
+    def _try(self, writes: Sequence[Write], state: State, mark: Mark) -> int:
+        try:
+            return self._transact(writes, state.head, encode_mark(mark))
+        except Outrun:
+            now = self._load()
+            if self._is_in(now, mark):  # By an earlier try, whose answer was lost.
+                return now.version
+            raise self._conflict(now, mark) from None
+
+    def _finish(self, nonce: str | None = None, *, progress: Progress | None = None) -> int:
+        """Complete the change that the head announces: one's own, or that of an editor that died."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                state = self._load()
+                mark = self._mark(state)
+                if mark is None or not mark.writing or nonce not in (None, mark.nonce):
+                    return state.version
+                return self._roll_forward(state, mark, progress)
+            except Outrun:
+                pass  # Somebody else is finishing it too, or changed a node with another tool.
+            except SourceError as error:
+                if not error.transient or time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE_SECONDS)
+
+    def _roll_forward(self, state: State, mark: Mark, progress: Progress | None) -> int:
+        entry = self._entry(mark.head.revision)
+        writes = _writes(entry, state)
+        batches = list(self._batches(writes)) or [[]]
+        version = state.version
+        for at, batch in enumerate(batches):
+            last = at == len(batches) - 1
+            version = self._transact(
+                batch, state.head, encode_mark(finished(mark)) if last else None
+            )
+            if progress is not None:
+                done = len(entry.changes) - sum(map(len, batches[at + 1 :]))
+                progress(done, len(entry.changes))
+        return version
+
+    def _batches(self, writes: Sequence[Write]) -> Iterator[list[Write]]:
+        batch: list[Write] = []
+        for write in writes:
+            if batch and not self._fits([*batch, write]):
+                yield batch
+                batch = []
+            batch.append(write)
+        if batch:
+            yield batch
+
+    def _fits(self, writes: Sequence[Write]) -> bool:
+        size = sum(OVERHEAD + len(write.name) + len(write.data or b"") for write in writes)
+        return (
+            size <= self.max_transaction_bytes - 2 * OVERHEAD
+            and len(writes) < self.max_transaction_writes
+        )
+
+    def _prune(self, revision: int) -> None:
+        with contextlib.suppress(SourceError):  # The next change will do it.
+            self._forget(forgettable(self._entry_names(), revision))
+
+    def _require_small(self, edit: Edit) -> None:
+        for change in edit.changes:
+            size = len(as_bytes(change.after or ""))
+            if size > self.max_value_bytes:
+                raise SourceError(
+                    f"the rule {change.rule_id!r} has {size:,} bytes and {self} takes "
+                    f"{self.max_value_bytes:,} at most; nothing was written",
+                    transient=False,
+                )
+
+    # Understanding
+
+    def _mark(self, state: State) -> Mark | None:
+        if state.head is None or not state.head.data:
+            return None
+        return decode_mark(state.head.data, f"the head of {self}")
+
+    def _entry(self, revision: int) -> Entry:
+        (data,) = self._entries([entry_name(revision)])
+        where = f"revision {revision} of {self}"
+        return decode_entry(data, self._entries(parts_of(data)), where)
+
+    def _is_in(self, state: State, mark: Mark) -> bool:
+        """Whether the change was made, perhaps with others on top of it by now."""
+        now = self._mark(state)
+        if now is None or now.head.revision < mark.head.revision:
+            return False
+        if now.head.revision == mark.head.revision:
+            return now.nonce == mark.nonce
+        (data,) = self._entries([entry_name(mark.head.revision)])
+        return nonce_of(data) == mark.nonce
+
+    def _conflict(self, state: State, mark: Mark) -> VersionConflict:
+        now = self._mark(state)
+        if now is None or now.head.revision < mark.head.revision:
+            return VersionConflict(
+                f"{self} was changed meanwhile, not through Headgate; nothing was written: look at it "
+                "and try again"
+            )
+        return conflict_with(
+            now.head, [change.rule_id for change in self._entry(now.head.revision).changes]
+        )
+
+
+def conflict_with(head: Head, rule_ids: Sequence[str]) -> VersionConflict:
+    """What the second of two editors is told."""
+    when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(head.at))
+    named = ", ".join(rule_ids[:5]) + (
+        f" and {len(rule_ids) - 5} more" if len(rule_ids) > 5 else ""
+    )
+    return VersionConflict(
+        f"{head.author} was first: revision {head.revision} ({head.action} of {named}) at {when}; "
+        "nothing was written: look at it and try again",
+        head,
+    )
+
+
+def _writes(entry: Entry, state: State) -> list[Write]:
+    """What is left to do until every rule is as the entry wants it."""
+    return [
+        Write("rule", change.name, data, node)
+        for change in entry.changes
+        if (data := None if change.after is None else as_bytes(change.after))
+        != ((node := state.rules.get(change.name)) and node.data)
+    ]
+
+
+def _rule_id(name: str, data: bytes) -> str:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    named = found.get("rule_id") if isinstance(found, dict) else None
+    return named if isinstance(named, str) else unescape(name)
+
+
+def relevant(names: Iterable[str]) -> list[str]:
+    """The names of nodes that hold rules: a name that begins with a dot is somebody's private matter."""
+    return sorted(name for name in names if not name.startswith("."))
