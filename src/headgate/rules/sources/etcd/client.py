@@ -1,0 +1,231 @@
+"""A thin client for etcd: one channel per server, own deadlines, and no call that is repeated in secret.
+
+Calls go to one server until it fails; then to the next. A server that let a call time out, or that cannot be
+reached, is passed over for a while. Every call says `hasleader`, so a server that is cut off from the others answers
+at once that it knows no leader, instead of not at all.
+
+What has certainly not been carried out is tried on the next server. A write without an answer is `Unsure`; what to do
+about that is for the caller to decide.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+from aetcd.rpc import rpc_pb2 as messages
+
+from ..base import SourceError
+from ..location import Location, uses_tls
+from ..tree import Unsure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TIMEOUT_SECONDS: Final = 2.0
+SHUN_SECONDS: Final = 5.0
+"""How long a server that failed is asked last."""
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
+# etcd hangs up on clients that ping more often than every 5 s, or without a call under way.
+KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 5_500),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.keepalive_permit_without_calls", 0),
+)
+RECONNECT: Final = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_retries", 0),
+)
+METHODS: Final = {
+    "range": ("KV/Range", messages.RangeRequest, messages.RangeResponse),
+    "put": ("KV/Put", messages.PutRequest, messages.PutResponse),
+    "delete": ("KV/DeleteRange", messages.DeleteRangeRequest, messages.DeleteRangeResponse),
+    "transact": ("KV/Txn", messages.TxnRequest, messages.TxnResponse),
+    "authenticate": (
+        "Auth/Authenticate",
+        messages.AuthenticateRequest,
+        messages.AuthenticateResponse,
+    ),
+}
+NOT_SENT: Final = ("failed to connect", "no leader", "connections to all backends failing")
+"""What an UNAVAILABLE says when the request was certainly not carried out."""
+TOKEN_IS_OLD: Final = ("invalid auth token", "revision in header is old")
+
+
+class EtcdClient:
+    """Calls to a cluster. May be used from any thread."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._timeout: float = location.options.get("timeout", TIMEOUT_SECONDS)
+        self._credentials = _credentials(location)
+        self._servers = [_Server(host, self._credentials) for host in location.hosts]
+        self._token = ""
+        self._authenticating = threading.Lock()
+
+    def call(self, method: str, request: Any, *, writing: bool = False) -> Any:
+        """Ask the cluster; raises `SourceError`, or `Unsure` for a write that may have been carried out."""
+        problem: SourceError | None = None
+        for server in self._in_order():
+            try:
+                return self._call_one(server, method, request)
+            except grpc.RpcError as error:
+                problem = self._explained(error, writing=writing)
+                if not problem.transient or isinstance(problem, Unsure):
+                    raise problem from error
+        assert problem is not None
+        raise problem
+
+    def watch(
+        self, requests: Iterator[Any], use: Callable[[Any, Callable[[], None]], None]
+    ) -> None:
+        """Open a stream of events on one server and hand it to `use`, with a way to end it; returns when it ends."""
+        server = self._in_order()[0]
+        stream = server.watch(requests, metadata=self._metadata())
+        try:
+            use(stream, stream.cancel)
+        except grpc.RpcError as error:
+            server.shun()
+            if self._is_about_token(error):
+                self._token = ""
+            raise self._explained(error, writing=False) from error
+        finally:
+            stream.cancel()
+
+    def close(self) -> None:
+        """Close every channel."""
+        for server in self._servers:
+            server.close()
+
+    def _in_order(self) -> list[_Server]:
+        """Every server, those that failed lately last."""
+        now = time.monotonic()
+        return sorted(self._servers, key=lambda server: max(0.0, server.shunned_until - now))
+
+    def _call_one(self, server: _Server, method: str, request: Any) -> Any:
+        metadata = self._metadata()
+        try:
+            return server.calls[method](request, timeout=self._timeout, metadata=metadata)
+        except grpc.RpcError as error:
+            if not self._is_about_token(error):
+                server.shun_if_at_fault(error)
+                raise
+        self._forget_token(metadata)
+        return server.calls[method](request, timeout=self._timeout, metadata=self._metadata())
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        plain = (("hasleader", "true"),)
+        if not self._location.username:
+            return plain
+        with self._authenticating:
+            if not self._token:
+                self._token = self._authenticate()
+            return (*plain, ("token", self._token))
+
+    def _forget_token(self, metadata: tuple[tuple[str, str], ...]) -> None:
+        with self._authenticating:
+            if ("token", self._token) in metadata:  # Else somebody has got a new one already.
+                self._token = ""
+
+    def _authenticate(self) -> str:
+        request = messages.AuthenticateRequest(
+            name=self._location.username, password=self._location.password
+        )
+        failed: grpc.RpcError | None = None
+        for server in self._in_order():
+            try:
+                answer = server.calls["authenticate"](request, timeout=self._timeout)
+                return str(answer.token)
+            except grpc.RpcError as error:
+                server.shun_if_at_fault(error)
+                failed = error
+                if error.code() not in (
+                    grpc.StatusCode.UNAVAILABLE,
+                    grpc.StatusCode.DEADLINE_EXCEEDED,
+                ):
+                    break
+        assert failed is not None
+        raise failed
+
+    def _is_about_token(self, error: grpc.RpcError) -> bool:
+        if not self._location.username:
+            return False
+        said = str(error.details())
+        return error.code() == grpc.StatusCode.UNAUTHENTICATED or any(
+            words in said for words in TOKEN_IS_OLD
+        )
+
+    def _explained(self, error: grpc.RpcError, *, writing: bool) -> SourceError:
+        code, said = error.code(), str(error.details())
+        message = f"{self._location} does not answer: {code.name.lower()}, {said}"
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unsure(message) if writing else SourceError(message)
+        if code == grpc.StatusCode.UNAVAILABLE:
+            definite = not writing or any(words in said for words in NOT_SENT)
+            return SourceError(message) if definite else Unsure(message)
+        if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
+            return Unsure(message) if writing else SourceError(message)
+        return SourceError(f"{self._location} refused: {said}", transient=False)
+
+
+class _Server:
+    """One server and its channel."""
+
+    def __init__(self, host: str, credentials: grpc.ChannelCredentials | None) -> None:
+        options = [
+            *KEEPALIVE,
+            *RECONNECT,
+            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+            (
+                "grpc.use_local_subchannel_pool",
+                1,
+            ),  # A channel of our own, not one shared by address.
+        ]
+        self.channel = (
+            grpc.insecure_channel(host, options)
+            if credentials is None
+            else grpc.secure_channel(host, credentials, options)
+        )
+        self.calls = {
+            name: self.channel.unary_unary(
+                f"/etcdserverpb.{path}",
+                request_serializer=request.SerializeToString,
+                response_deserializer=response.FromString,
+            )
+            for name, (path, request, response) in METHODS.items()
+        }
+        self.watch = self.channel.stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=messages.WatchRequest.SerializeToString,
+            response_deserializer=messages.WatchResponse.FromString,
+        )
+        self.shunned_until = 0.0
+
+    def shun(self) -> None:
+        self.shunned_until = time.monotonic() + SHUN_SECONDS
+
+    def shun_if_at_fault(self, error: grpc.RpcError) -> None:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            self.shun()
+
+    def close(self) -> None:
+        self.channel.close()
+
+
+def _credentials(location: Location) -> grpc.ChannelCredentials | None:
+    if not uses_tls(location):
+        return None
+    files = [location.options.get(name) for name in ("ca_file", "key_file", "cert_file")]
+    try:
+        contents = [None if file is None else Path(file).read_bytes() for file in files]
+    except OSError as error:
+        raise SourceError(
+            f"{location}: {error.filename}: {error.strerror}", transient=False
+        ) from None
+    return grpc.ssl_channel_credentials(*contents)
