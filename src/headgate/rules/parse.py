@@ -1,59 +1,260 @@
-"""From bytes to a rule set that works, or to everything that is wrong with them."""
+"""From bytes to a rule set that works, or to everything that is wrong with them.
+
+    bytes ──document──▶ plain values ──fields──▶ checked ──build──▶ rules ──▶ one set, in order, with a version
+
+A set is the same whatever it was read from: rules are ordered by priority and then by name, and the version is a digest
+of what they say.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from .advice import advise
+from .build.filling import filled
+from .build.rule import build_rule
+from .document import Document, path_text, read_document
+from .faults import Faults, shown, steps_of
+from .fields import DEFAULTS, FILE, MAX_RULES, RULE
+from .model import Rule, RuleSet
+from .pacing import unhurried
+from .problem import Problem, RulesError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .model import Rule, RuleSet
-    from .problem import Problem
+    from .build.where import Where
+    from .faults import At
+
+VERSION_DIGITS: Final = 16
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One entry under `tests:`, as it was written: plain JSON values."""
+    """One entry under `tests:`, as it was written."""
 
-    file: str
-    line: int
-    path: str
-    """Such as `tests[2]`."""
+    document: Document
+    index: int
     value: Any
+    """Plain JSON values, of any shape."""
+
+    @property
+    def file(self) -> str:
+        """Where it was written."""
+        return self.document.name
+
+    @property
+    def path(self) -> str:
+        """Such as `tests[2]`."""
+        return path_text(("tests", self.index))
+
+    @property
+    def line(self) -> int:
+        """On which line."""
+        return self.document.line(("tests", self.index))
 
 
-@dataclass(frozen=True, slots=True)
 class Parsed:
     """What was read: rules that work, what deserves a second look, and test cases that nobody has read yet."""
 
-    rules: RuleSet
-    warnings: tuple[Problem, ...] = ()
-    cases: tuple[Case, ...] = ()
+    def __init__(
+        self, rules: RuleSet, cases: tuple[Case, ...], warn: Callable[[], Iterable[Problem]]
+    ) -> None:
+        self.rules = rules
+        self.cases = cases
+        self._warn = warn
+
+    @cached_property
+    def warnings(self) -> tuple[Problem, ...]:
+        """What deserves a second look. Worked out when asked for: a node that reloads need not know."""
+        return tuple(self._warn())
 
 
 def parse_rules(
-    data: bytes | str, name: str = "rules", *, pause: Callable[[], None] | None = None
+    data: bytes | str, name: str = "rules", *, pause: Callable[[], None] = unhurried
 ) -> Parsed:
-    """Read one document: a rule, a list of rules, or a file with `rules:` in it; JSON or YAML.
+    r"""Read one document: a rule, a list of rules, or a file with `rules:` in it; JSON or YAML.
 
     `name` is the file's, for messages; `.json`, `.yaml` and `.yml` at its end say what it is, otherwise the content does.
-    `pause` is called after every little piece of work, so that a thread can let others run. Raises `RulesError` with
-    every problem that was found.
+    `pause` is called after every little piece of work, so that a thread can let others run (`pacing.Pacer`). Raises
+    `RulesError` with every problem that was found.
+
+    >>> parsed = parse_rules("rule_id: all\nidentifier: ip_address\nrate: 100/minute")
+    >>> parsed.rules["all"].limits
+    (SlidingWindow(limit=100, window_us=60000000),)
     """
-    raise NotImplementedError
+    return parse_documents([(name, data)], pause=pause)
 
 
 def parse_documents(
-    items: Iterable[tuple[str, bytes]], *, pause: Callable[[], None] | None = None
+    items: Iterable[tuple[str, bytes | str]], *, pause: Callable[[], None] = unhurried
 ) -> Parsed:
     """Read many documents, each with its name, as one set: sources that keep one rule per node use this.
 
     Rules of all documents are checked together: an id that is in two of them is an error that names both.
     """
-    raise NotImplementedError
+    reading = _Reading(pause)
+    for name, data in items:
+        reading.read(data, name)
+    return reading.finish()
 
 
 def parse_rule_document(document: Mapping[str, Any], name: str = "rule") -> Rule:
     """Read one rule that has been plain values all along, such as the body of a request."""
-    raise NotImplementedError
+    reading = _Reading(unhurried)
+    reading.take(Document(name, dict(document), (), lambda: 0), one_rule=True)
+    return reading.finish().rules.rules[0]
+
+
+def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = unhurried) -> str:
+    """A short digest of what rules say, in their order: equal for equal sets, whatever they were read from."""
+    digest = sha256()
+    for rule in rules:
+        pause()
+        digest.update(_CANONICAL(rule.document).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()[:VERSION_DIGITS]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A rule, and where it was written."""
+
+    rule: Rule
+    document: Document
+    at: At
+
+    def problem(self, field: str, message: str, remedy: str) -> Problem:
+        """A problem with a field of it, or with all of it."""
+        steps = [*steps_of(self.at), *(field.split(".") if field else ())]
+        line = self.document.line(steps)
+        return Problem(self.document.name, line, path_text(steps), message, remedy)
+
+
+class _Reading:
+    """All documents of one set, and what was found in them so far."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
+        self._placed: dict[str, _Placed] = {}
+        self._problems: list[Problem] = []
+        self._cases: list[Case] = []
+        self._names: list[str] = []
+
+    def read(self, data: bytes | str, name: str) -> None:
+        """Read one document; what is wrong with it is kept until all have been read."""
+        try:
+            document = read_document(data, name, pause=self._pause)
+        except RulesError as error:
+            self._names.append(name)
+            self._problems += error.problems
+        else:
+            self.take(document)
+
+    def take(self, document: Document, *, one_rule: bool = False) -> None:
+        """Take the rules from a document: it is one, a list of them, or a file that has them under `rules`."""
+        self._names.append(document.name)
+        faults = Faults(document)
+        value = document.value
+        if type(value) is list:
+            self._take_rules(value, None, {}, faults)
+        elif type(value) is not dict:
+            remedy = "write a rule, a list of rules, or `rules:` with a list below it"
+            faults.add(None, f"these are no rules, but {shown(value)}", remedy)
+        elif one_rule or not _is_file(value):
+            self._take_rule(value, None, {}, faults)
+        else:
+            self._take_file(value, faults)
+        self._problems += faults.problems()
+
+    def _take_file(self, value: dict[str, Any], faults: Faults) -> None:
+        rules, defaults = value.get("rules"), value.get("defaults") or {}
+        # What is in these two is checked below, rule by rule; here they only have to be known.
+        outside = {"rules": [] if type(rules) is list else rules, "defaults": None}
+        FILE.check({**value, **outside}, None, faults)
+        before = len(faults)
+        DEFAULTS.check(defaults, (None, "defaults"), faults)
+        if len(faults) > before:
+            defaults = {}
+        tests = value.get("tests")
+        if type(tests) is list:
+            self._cases += [Case(faults.document, i, case) for i, case in enumerate(tests)]
+        if type(rules) is list:
+            self._take_rules(rules, (None, "rules"), defaults, faults)
+
+    def _take_rules(
+        self, rules: list[Any], at: At, defaults: dict[str, Any], faults: Faults
+    ) -> None:
+        if len(self._placed) + len(rules) > MAX_RULES:
+            message = f"there are more than {MAX_RULES} rules"
+            faults.add(at, message, "use `overrides`, names in path patterns, or fewer rules")
+            return
+        for i, rule in enumerate(rules):
+            self._take_rule(rule, (at, i), defaults, faults)
+
+    def _take_rule(self, written: Any, at: At, defaults: dict[str, Any], faults: Faults) -> None:
+        self._pause()
+        before = len(faults)
+        RULE.check(written, at, faults)
+        if len(faults) > before:
+            return
+        document = filled(written, defaults)
+        rule = build_rule(document, at, _where(written, at, defaults), faults)
+        if rule is None:
+            return
+        placed = _Placed(rule, faults.document, at)
+        other = self._placed.setdefault(rule.rule_id, placed)
+        if other is not placed:
+            line = other.document.line([*steps_of(other.at), "rule_id"])
+            there = f"{other.document.name}:{line}" if line else other.document.name
+            message = f"the id {rule.rule_id!r} is already in {there}"
+            self._problems.append(placed.problem("rule_id", message, "give one of them another id"))
+        elif len(self._placed) > MAX_RULES:
+            del self._placed[rule.rule_id]
+            faults.add(at, f"there are more than {MAX_RULES} rules", "use fewer")
+
+    def finish(self) -> Parsed:
+        """The set, or all that is wrong."""
+        if self._problems:
+            raise RulesError(self._problems)
+        in_order = sorted(
+            self._placed.values(), key=lambda placed: (placed.rule.priority, placed.rule.rule_id)
+        )
+        rules = tuple(placed.rule for placed in in_order)
+        version = version_of(rules, pause=self._pause)
+        return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
+
+    def _warnings(self, rules: Sequence[Rule]) -> Iterable[Problem]:
+        for advice in advise(rules, self._pause):
+            if advice.rule is None:
+                name = self._names[0] if len(self._names) == 1 else "rules"
+                yield Problem(name, 0, "", advice.message, advice.remedy)
+            else:
+                placed = self._placed[advice.rule.rule_id]
+                yield placed.problem(advice.field, advice.message, advice.remedy)
+
+
+def _is_file(value: dict[str, Any]) -> bool:
+    """Whether a mapping is a file with rules in it, and not one rule."""
+    return "rules" in value or (
+        "rule_id" not in value and any(name in FILE.by_name for name in value)
+    )
+
+
+def _where(written: Mapping[str, Any], at: At, defaults: Mapping[str, Any]) -> Where:
+    """Where each field of a rule was written: in the rule or in the defaults, under whichever name."""
+
+    def place(name: str) -> At:
+        field = RULE.by_name[name]
+        for values, here in ((written, at), (defaults, (None, "defaults"))):
+            for known in (field.name, *field.aliases):
+                if known in values:
+                    return (here, known)
+        return at
+
+    return place

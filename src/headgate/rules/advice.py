@@ -1,0 +1,169 @@
+"""What deserves a second look in a set of rules that works: rules that never apply, and requests that none does.
+
+Only what is certain is said. Whether one pattern covers another is answered with yes only where it is plain to see, so
+there is no false alarm; and the looking ends after `MAX_LOOKS` comparisons, so that ten thousand rules stay quick.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from .patterns import pieces_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from .model import Match, Rule
+    from .patterns import Piece
+
+MAX_LOOKS: Final = 200_000
+ANY: Final = ""
+"""Where patterns are filed whose first segment may be anything. No fixed segment is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One remark, about one rule or, without one, about the whole set."""
+
+    rule: Rule | None
+    field: str
+    message: str
+    remedy: str
+
+
+def advise(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Advice]:
+    """Look over rules in the order in which they are asked."""
+    live = [rule for rule in rules if rule.enabled]
+    if not live:
+        yield Advice(None, "", "there is no rule that is enabled", "no request is limited")
+        return
+    yield from _repeated(live, pause)
+    yield from _unreachable(live, pause)
+    if not any(_is_catch_all(rule) for rule in live):
+        yield from _uncovered(live, pause)
+        remedy = "add a rule without `match`, so that no request is without a limit"
+        yield Advice(None, "", "no rule is about every request", remedy)
+
+
+def _is_catch_all(rule: Rule) -> bool:
+    match = rule.match
+    anywhere = match.path_pattern is None or pieces_of(match.path_pattern) == (("any", ""),)
+    return anywhere and not _has_conditions(replace(match, path_pattern=None))
+
+
+def _has_conditions(match: Match) -> bool:
+    return bool(
+        match.path_pattern
+        or match.methods
+        or match.hosts
+        or match.headers
+        or match.ip_ranges
+        or match.requires_authentication
+        or match.descriptors
+    )
+
+
+def _repeated(rules: Iterable[Rule], pause: Callable[[], None]) -> Iterator[Advice]:
+    first: dict[object, Rule] = {}
+    for rule in rules:
+        pause()
+        before = first.setdefault((rule.match, rule.identifier), rule)
+        if before is not rule:
+            message = f"is about the same requests and identifier as {before.rule_id!r}"
+            yield Advice(rule, "match", message, "make it one rule with several `limits`")
+
+
+def _unreachable(rules: Iterable[Rule], pause: Callable[[], None]) -> Iterator[Advice]:
+    stops = _Covers()
+    for rule in rules:
+        pause()
+        before = stops.covering(rule)
+        if before is not None:
+            message = f"is never asked: {before.rule_id!r} comes first and stops"
+            yield Advice(rule, "priority", message, "give it a lower priority, or remove it")
+        elif rule.stop:
+            stops.add(rule)
+
+
+def _uncovered(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Advice]:
+    """Rules for those who logged in, with nothing for those who did not."""
+    others = _Covers()
+    for rule in rules:
+        if not rule.match.requires_authentication:
+            others.add(rule)
+    for rule in rules:
+        pause()
+        if rule.match.requires_authentication and others.covering(rule, path_only=True) is None:
+            message = "requires authentication, and no other rule covers its path without"
+            remedy = "add a rule for requests without a user id"
+            yield Advice(rule, "match.requires_authentication", message, remedy)
+
+
+class _Covers:
+    """Rules that may cover others, filed by the first segment of their path, so that few have to be looked at."""
+
+    def __init__(self) -> None:
+        self._by_segment: dict[str, list[Rule]] = defaultdict(list)
+        self._looks = 0
+
+    def add(self, rule: Rule) -> None:
+        self._by_segment[_first_segment(rule)].append(rule)
+
+    def covering(self, rule: Rule, *, path_only: bool = False) -> Rule | None:
+        """One of them that is about every request that `rule` is about."""
+        for segment in {_first_segment(rule), ANY}:
+            for other in self._by_segment.get(segment, ()):
+                self._looks += 1
+                if self._looks > MAX_LOOKS:
+                    return None
+                if _covers_path(other.match, rule.match) and (
+                    path_only or _covers_rest(other.match, rule.match)
+                ):
+                    return other
+        return None
+
+
+def _first_segment(rule: Rule) -> str:
+    pattern = rule.match.path_pattern
+    pieces = pieces_of(pattern) if pattern is not None else ()
+    return pieces[0].text if pieces and pieces[0].kind == "fixed" else ANY
+
+
+def _covers_path(wide: Match, narrow: Match) -> bool:
+    if wide.path_pattern is None:
+        return True
+    if narrow.path_pattern is None:
+        return False
+    return _covers_pieces(pieces_of(wide.path_pattern), pieces_of(narrow.path_pattern))
+
+
+def _covers_pieces(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
+    """Whether every path that fits `narrow` fits `wide`; yes only where it is plain to see."""
+    for i, piece in enumerate(wide):
+        if piece.kind == "any":
+            return i == len(wide) - 1
+        if i >= len(narrow):
+            return False
+        if piece.kind == "some":
+            return any(one.kind != "any" for one in narrow[i:])
+        if narrow[i].kind not in {"fixed", "one"}:
+            return False
+        if piece.kind == "fixed" and narrow[i] != piece:
+            return False
+    return len(wide) == len(narrow)
+
+
+def _covers_rest(wide: Match, narrow: Match) -> bool:
+    return (
+        (not wide.methods or (bool(narrow.methods) and narrow.methods <= wide.methods))
+        and (not wide.hosts or (bool(narrow.hosts) and set(narrow.hosts) <= set(wide.hosts)))
+        and set(wide.headers) <= set(narrow.headers)
+        and (
+            not wide.ip_ranges
+            or (bool(narrow.ip_ranges) and set(narrow.ip_ranges) <= set(wide.ip_ranges))
+        )
+        and (narrow.requires_authentication or not wide.requires_authentication)
+        and set(wide.descriptors) <= set(narrow.descriptors)
+    )

@@ -1,0 +1,69 @@
+"""Collecting faults: a reader goes on after one, so that a person can mend all of them in one go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from .document import path_text
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .document import Document, Step
+
+At: TypeAlias = "tuple[At, Step] | None"
+"""A place in a document, from the inside out: cheap to make for every value, and read only when one is wrong."""
+
+MAX_FAULTS: Final = 1_000
+MAX_SHOWN: Final = 60
+
+
+class Faults:
+    """What is wrong with one document, in the order it was found; nothing twice."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self._found: dict[tuple[str, str], Callable[[], Problem]] = {}
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, at: At, message: str, remedy: str) -> None:
+        """Note one. A fault of the file's defaults comes up with every rule, and is kept once."""
+        if len(self._found) >= MAX_FAULTS:
+            return
+        path = steps_of(at)
+        text = path_text(path)
+        document = self.document
+        self._found.setdefault(
+            (text, message),
+            lambda: Problem(document.name, document.line(path), text, message, remedy),
+        )
+
+    def problems(self) -> list[Problem]:
+        """All of them, those of the document's own among them, by line."""
+        found = [*self.document.problems, *(make() for make in self._found.values())]
+        return sorted(found, key=lambda problem: problem.line)
+
+
+def steps_of(at: At) -> Sequence[Step]:
+    """The steps from the document to a place in it."""
+    steps: list[Step] = []
+    while at is not None:
+        at, step = at
+        steps.append(step)
+    return steps[::-1]
+
+
+def shown(value: object) -> str:
+    """A value as its writer would know it, short, and with nothing in it that could steer a terminal."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 1] + "…")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "a mapping" if value else "an empty mapping"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return str(value)
