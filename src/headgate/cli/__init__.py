@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from .. import __version__
 from ..clock import SystemClock
 from ..errors import HeadgateError, UsageError
-from . import rate, rules
+from . import rate, rules, serve
 from ._command import add_command, add_common
 from ._terminal import escaped
 
@@ -53,7 +53,7 @@ MISUSED: Final = 2
 INTERRUPTED: Final = 130
 
 
-COMMANDS: Final[tuple[Command, ...]] = (rate, rules)
+COMMANDS: Final[tuple[Command, ...]] = (serve, rate, rules)
 """In the order in which the help lists them."""
 
 

@@ -137,6 +137,8 @@ class Node:
     audit: Any = None
     store: StoreWatch = field(default_factory=StoreWatch)
     """Whether the engine's store answers."""
+    port: int = 0
+    """Where it listens; the settings may have left that to the system."""
     worker: int = 0
     """Which of the workers this is, from 0."""
     shared_dir: Path | None = None
@@ -163,7 +165,15 @@ class Node:
         await self.limiter.aclose()
 
 
-def build_node(settings: Settings, *, worker: int = 0, shared_dir: Path | None = None) -> Node:
+def build_node(
+    settings: Settings, *, port: int = 0, worker: int = 0, shared_dir: Path | None = None
+) -> Node:
     """A node as the settings describe it, not started yet."""
     limiter = AsyncLimiter(settings.engine, namespace=settings.namespace)
-    return Node(settings=settings, limiter=limiter, worker=worker, shared_dir=shared_dir)
+    return Node(
+        settings=settings,
+        limiter=limiter,
+        port=port or settings.port,
+        worker=worker,
+        shared_dir=shared_dir,
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass, field, fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ..algorithms import ALGORITHMS, Concurrency
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 ON_ERROR: Final = ("open", "closed")
 DEFAULT: Final = "the default"
-NO_SOURCES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def _about(default: Any, text: str, *, secret: bool = False) -> Any:
@@ -75,7 +73,7 @@ class Settings:
     tls_key: str = _about("", "its private key (PEM)")
     log_level: str = _about("info", "debug, info, warning or error")
 
-    sources: Mapping[str, str] = field(default_factory=lambda: NO_SOURCES, compare=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value that is not a default came from, such as `HEADGATE_PORT`."""
 
     def __post_init__(self) -> None:

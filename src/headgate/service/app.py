@@ -1,0 +1,128 @@
+"""The application: everything that is not hot, by FastAPI, on the same port.
+
+It also holds the ASGI routes of the hot endpoints, for requests that the protocol leaves alone and for other servers than ours.
+Errors of any kind leave as problems (RFC 9457), as on the hot path.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import asynccontextmanager
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from .. import __version__
+from . import openapi, page
+from .asgi import check_routes, response
+from .endpoints import Endpoints
+from .headers import process_time_line
+from .problems import (
+    BAD_REQUEST,
+    BAD_VALUE,
+    FAILED,
+    FORBIDDEN,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    WRONG_METHOD,
+    Kind,
+    ProblemError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from .node import Node
+
+KINDS: Final = {
+    kind.status: kind
+    for kind in (BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, WRONG_METHOD, BAD_VALUE)
+}
+
+
+def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
+    """The application of a node. Its lifespan starts and stops the node."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await node.start()
+        try:
+            yield
+        finally:
+            await node.stop()
+
+    app = FastAPI(
+        title="Headgate",
+        version=__version__,
+        description=openapi.DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,  # Their pages load scripts from elsewhere; ours is at the same address.
+        redoc_url=None,
+    )
+    app.router.routes.extend(check_routes(node, endpoints or Endpoints(node)))
+    app.router.routes.extend(page.page_routes(node, app))
+    openapi.describe(app)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_bug)
+    app.add_middleware(Stamp, node=node)
+    return app
+
+
+class Stamp:
+    """What every answer of the application carries: how long it took, and that its type is not to be guessed."""
+
+    def __init__(self, app: ASGIApp, node: Node) -> None:
+        self._app = app
+        self._node = node
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add the headers to its answer."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began_ns = perf_counter_ns()
+
+        async def send_stamped(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = message["headers"] = list(message.get("headers", ()))
+                if not any(name == b"x-process-time" for name, _ in headers):
+                    line = process_time_line(perf_counter_ns() - began_ns)
+                    headers.append((b"x-process-time", line[16:-2]))
+                headers.append((b"x-content-type-options", b"nosniff"))
+                if self._node.draining:
+                    headers.append((b"connection", b"close"))
+            await send(message)
+
+        await self._app(scope, receive, send_stamped)
+
+
+async def _on_http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kind = KINDS.get(error.status_code)
+    if kind is None:
+        kind = Kind(error.status_code, f"http-{error.status_code}", str(error.detail))
+    lines = "".join(f"{name.lower()}: {value}\r\n" for name, value in (error.headers or {}).items())
+    return response(ProblemError(kind, str(error.detail), lines=lines.encode()).reply())
+
+
+async def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first: dict[str, Any] = dict(error.errors()[0])
+    place, *parts = map(str, first["loc"])
+    pointer = "#/" + "/".join(parts) if place == "body" else None
+    where = " ".join((place, *parts))
+    return response(ProblemError(BAD_VALUE, f"{where}: {first['msg']}", pointer=pointer).reply())
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    log = logging.getLogger("headgate.service")
+    log.error("a request failed", exc_info=error, extra={"path": request.url.path})
+    return response(ProblemError(FAILED, "the log of the service says why").reply())

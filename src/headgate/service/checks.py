@@ -1,0 +1,189 @@
+"""Checks: a question of the check API becomes a decision, or the promise of one.
+
+What a check names (limit, window, algorithm, burst) is looked up once and bound to the engine; after that a check is a dict lookup
+and a call. An engine that needs no I/O answers at once; one that does returns a future, and no task is made for it.
+
+What people have set on the board comes first: a banned key is denied without asking the engine, and a limit for one key takes
+the place of whatever the check names.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from msgspec import UNSET
+
+from ..algorithms import ALGORITHMS, NEVER, Concurrency
+from ..charge import MAX_KEY_BYTES, Charge, Request, require_cost, require_key
+from ..decision import Context, Decision
+from ..errors import UsageError
+from ..held import RESERVATION_TTL, SlotsSpec
+from ..rate import WITH_BURST, Rate, limits_of
+from .problems import BAD_VALUE, ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ..algorithms import Limit
+    from ..engines.base import AsyncHit
+    from .node import Ban, Node
+    from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
+
+ANY_FIELD: Final = ("window", "limit", "burst", "algorithm", "cost", "key", "ttl", "token")
+SHORT_KEY: Final = MAX_KEY_BYTES // 4
+"""A key of so many characters fits, whatever they are."""
+MAX_BOUND: Final = 10_000
+MAX_TTL: Final = 86_400.0
+BANNED: Final = Context(source="ban")
+
+Outcome: TypeAlias = "Decision | Awaitable[Decision]"
+
+
+class Bound(NamedTuple):
+    """How checks that name the same things are counted."""
+
+    hit: AsyncHit
+    limit: Limit
+    fields: int
+    """How many of limit, window, algorithm and burst were named."""
+
+
+class Checks:
+    """The check API of one node, free of HTTP."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._engine = node.limiter.engine
+        self._bound: dict[Spec, Bound] = {}
+        self._bound_for_key: dict[Limit, AsyncHit] = {}
+
+    def bound(self, check: Limited) -> Bound:
+        """How this check is counted; refused if nobody could."""
+        spec = (check.limit, check.window, check.algorithm, check.burst)
+        found = self._bound.get(spec)
+        return self._bind(spec) if found is None else found
+
+    def take(self, key: str, bound: Bound, cost: int) -> Outcome:
+        """Take units for a key, unless people have said otherwise."""
+        if not 0 < len(key) <= SHORT_KEY:
+            require_key(key)
+        view = self._node.board.view
+        if view.bans:
+            ban = view.bans.get(key)
+            if ban is not None and (denied := self._denied(key, bound.limit, ban)) is not None:
+                return denied
+        if view.limits:
+            limit = view.limits.get(key)
+            if limit is not None:
+                return self._hit_for_key(limit)(key, cost)
+        return bound.hit(key, cost)
+
+    def reason(self, decision: Decision) -> str | None:
+        """Why a key is banned, if that is what the decision is about."""
+        if decision[3] is not BANNED:
+            return None
+        ban = self._node.board.view.bans.get(decision.key)
+        return None if ban is None else ban.reason
+
+    async def reserve(self, body: Reserve) -> Decision:
+        """Charge an estimate, to be settled later."""
+        cost = 1 if body.cost is UNSET else body.cost
+        ttl = RESERVATION_TTL if body.ttl is UNSET else body.ttl
+        if not 0.001 <= ttl <= MAX_TTL:
+            raise UsageError(f"ttl is between 0.001 and {MAX_TTL:g} s, not {ttl!r}")
+        require_key(body.key)
+        limit = self.bound(body).limit
+        view = self._node.board.view
+        ban = view.bans.get(body.key)
+        if ban is not None and (denied := self._denied(body.key, limit, ban)) is not None:
+            return denied
+        charge = Charge(body.key, view.limits.get(body.key, limit), cost)
+        request = Request((charge,), reserve_us=round(ttl * 1_000_000))
+        return (await self._engine.decide([request]))[0]
+
+    async def settle(self, body: Settle) -> bool:
+        """Tell what a reservation really cost; false when there is none any more."""
+        require_token(body.token)
+        require_cost(body.actual)
+        return await self._engine.settle(body.token, body.actual)
+
+    async def acquire(self, body: Acquire) -> Decision:
+        """Hold a slot; with the token of one that is held, hold on to it."""
+        token = secrets.token_hex(16) if body.token is UNSET else body.token
+        require_token(token)
+        request = SlotsSpec(body.key, body.limit).request(body.cost, body.ttl)
+        ban = self._node.board.view.bans.get(body.key)
+        (charge,) = request.charges
+        if ban is not None:
+            denied = self._denied(body.key, charge.limits[0], ban)
+            if denied is not None:
+                return denied
+        return (await self._engine.decide([request._replace(token=token)]))[0]
+
+    async def release(self, body: Release) -> None:
+        """Let go of a slot; one that is not held is let go of already."""
+        require_key(body.key)
+        require_token(body.token)
+        await self._engine.release(body.key, Concurrency(1), body.token)
+
+    def _bind(self, spec: Spec) -> Bound:
+        limit = self._limit_of(spec)
+        if len(self._bound) >= MAX_BOUND:
+            self._bound.clear()
+        fields = sum(value is not UNSET for value in spec)
+        bound = self._bound[spec] = Bound(self._engine.bind(limit), limit, fields)
+        return bound
+
+    def _limit_of(self, spec: Spec) -> Limit:
+        """The limit that a check names; what it leaves out is as the settings say."""
+        settings = self._node.settings
+        limit, window, algorithm, burst = spec
+        if algorithm is UNSET:
+            # The default algorithm may have no burst; one who names a burst means a bucket.
+            default = settings.default_algorithm
+            algorithm = default if burst is UNSET or default in WITH_BURST else "token_bucket"
+        elif algorithm == Concurrency.name or algorithm not in ALGORITHMS:
+            names = ", ".join(sorted(set(ALGORITHMS) - {Concurrency.name}))
+            raise ProblemError(
+                BAD_VALUE,
+                f"no algorithm of checks is called {algorithm[:60]!r}; there are {names}",
+                pointer="#/algorithm",
+            )
+        rate = Rate(
+            settings.default_limit if limit is UNSET else limit,
+            settings.default_window if window is UNSET else window,
+            None if burst is UNSET else burst,
+        )
+        return limits_of(rate, algorithm)[0]
+
+    def _hit_for_key(self, limit: Limit) -> AsyncHit:
+        hit = self._bound_for_key.get(limit)
+        if hit is None:
+            if len(self._bound_for_key) >= MAX_BOUND:
+                self._bound_for_key.clear()
+            hit = self._bound_for_key[limit] = self._engine.bind(limit)
+        return hit
+
+    def _denied(self, key: str, limit: Limit, ban: Ban) -> Decision | None:
+        """The answer for a banned key; `None` when the ban is over."""
+        left_us = NEVER
+        if ban.until_us is not None:
+            left_us = ban.until_us - self._engine.clock.now_us()
+            if left_us <= 0:
+                return None
+        return Decision((key, limit, (False, 0, left_us, max(0, left_us), 0), BANNED))
+
+
+def require_token(token: str) -> None:
+    """Refuse tokens that no engine has made."""
+    if not token or len(token) > 256 or not token.isascii() or not token.isprintable():
+        raise UsageError("a token is what an earlier answer gave as 'token', unchanged")
+
+
+def usage_problem(error: UsageError) -> ProblemError:
+    """What the library says about an argument, as a problem that points to the field."""
+    message = str(error)
+    at = {name: message.find(name) for name in ANY_FIELD if name in message}
+    pointer = f"#/{min(at, key=lambda name: at[name])}" if at else None
+    return ProblemError(BAD_VALUE, message, pointer=pointer)

@@ -1,0 +1,218 @@
+"""The endpoints that must be fast, as functions from a body to a reply. The protocol and the ASGI routes both call them.
+
+An endpoint either returns its reply, or returns `None` and hands the reply to `deliver` later: an engine that does I/O calls back when
+its answer is there, and nobody has to make a task to wait for it. It never raises for what a caller sent or for what a store did not
+answer: those are replies, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from ..decision import Decision
+from ..errors import EngineError, HeadgateError, UsageError
+from . import wire
+from .checks import Checks, usage_problem
+from .headers import process_time_line, rate_limit_lines
+from .problems import BAD_VALUE, FAILED, JSON, ProblemError, Reply, store_unavailable
+
+if TYPE_CHECKING:
+    from .checks import Bound, Outcome
+    from .node import Node
+
+Deliver: TypeAlias = Callable[[Reply], None]
+Endpoint: TypeAlias = Callable[[bytes, bool, Deliver], Reply | None]
+"""`(body, whether a denial is told as 429, who gets a reply that comes later)`."""
+
+OK: Final = 200
+DENIED: Final = 429
+_read_batch = msgspec.json.Decoder(wire.Batch)
+_read_raw_batch = msgspec.json.Decoder(wire.RawBatch)
+
+
+class Endpoints:
+    """The fast endpoints of a node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._log = logging.getLogger("headgate.service")
+        self.checks = Checks(node)
+
+    def check(self, body: bytes, as_status: bool, deliver: Deliver) -> Reply | None:  # noqa: FBT001 - hot
+        """`POST /check`."""
+        began_ns = perf_counter_ns()
+        try:
+            check = wire.read_check(body)
+            checks = self.checks
+            key = check.key
+            bound = checks.bound(check)
+            colons = 1 + bound.fields + key.count(":")
+            cost = check.cost
+            if cost is UNSET:
+                cost = 1
+            else:
+                colons += 1
+            if body.count(b":") != colons or b"\\" in body:
+                self._read_twice(body)
+            outcome = checks.take(key, bound, cost)
+        except (ProblemError, HeadgateError) as error:
+            return self._trouble(error)
+        if isinstance(outcome, Decision):
+            return self.decided(outcome, as_status, began_ns)
+
+        def on_answer(future: asyncio.Future[Decision]) -> None:
+            try:
+                reply = self.decided(future.result(), as_status, began_ns)
+            except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
+                reply = self._trouble(error)
+            deliver(reply)
+
+        asyncio.ensure_future(outcome).add_done_callback(on_answer)
+        return None
+
+    def batch(self, body: bytes, as_status: bool, deliver: Deliver) -> Reply | None:  # noqa: FBT001
+        """`POST /check/batch`: each check on its own, answers in order; what is wrong with one is told in its place."""
+        began_ns = perf_counter_ns()
+        try:
+            asked = self._read_batch(body)
+        except ProblemError as error:
+            return error.reply()
+        answers: list[Any] = [None] * len(asked)
+        waiting = 0
+        take = self.checks.take
+
+        def on_answer(at: int, future: asyncio.Future[Decision]) -> None:
+            nonlocal waiting
+            try:
+                answers[at] = self._answer(future.result(), began_ns)
+            except Exception as error:  # noqa: BLE001 - as above
+                answers[at] = self._item_trouble(error)
+            waiting -= 1
+            if not waiting:
+                deliver(_batch_reply(answers, began_ns))
+
+        for at, one in enumerate(asked):
+            if isinstance(one, ProblemError):
+                answers[at] = {"error": one.as_dict()}
+                continue
+            try:
+                outcome: Outcome = take(*one)
+            except (ProblemError, HeadgateError) as error:
+                answers[at] = self._item_trouble(error)
+                continue
+            if isinstance(outcome, Decision):
+                answers[at] = self._answer(outcome, began_ns)
+            else:
+                waiting += 1
+                asyncio.ensure_future(outcome).add_done_callback(
+                    lambda future, at=at: on_answer(at, future)  # type: ignore[misc]
+                )
+        return None if waiting else _batch_reply(answers, began_ns)
+
+    def decided(self, decision: Decision, as_status: bool, began_ns: int) -> Reply:  # noqa: FBT001
+        """The reply that tells a decision; it is recorded here."""
+        took_ns = perf_counter_ns() - began_ns
+        node = self._node
+        node.recorder.record(decision, took_ns)
+        if not node.store.up:
+            node.store.answered()
+        answer = wire.answer_of(decision, self.checks.reason(decision))
+        lines = b"".join((JSON, rate_limit_lines(decision), process_time_line(took_ns)))
+        status = DENIED if as_status and not decision[2][0] else OK
+        return Reply(status, lines, wire.encode(answer))
+
+    def _answer(self, decision: Decision, began_ns: int) -> wire.Answer:
+        node = self._node
+        node.recorder.record(decision, perf_counter_ns() - began_ns)
+        if not node.store.up:
+            node.store.answered()
+        return wire.answer_of(decision, self.checks.reason(decision))
+
+    def _read_batch(self, body: bytes) -> list[tuple[str, Bound, int] | ProblemError]:
+        """What each check asks, or what is wrong with it."""
+        try:
+            checks = _read_batch.decode(body).checks
+        except wire.UNREADABLE:
+            return self._read_bad_batch(body)
+        _require_size(len(checks))
+        bound = self.checks.bound
+        asked: list[tuple[str, Bound, int] | ProblemError] = []
+        colons = 1
+        try:
+            for check in checks:
+                found, cost, key = bound(check), check.cost, check.key
+                colons += 1 + found.fields + key.count(":")
+                if cost is UNSET:
+                    cost = 1
+                else:
+                    colons += 1
+                asked.append((key, found, cost))
+        except (ProblemError, UsageError):
+            return self._read_bad_batch(body)
+        return asked if wire.looks_plain(body, colons) else self._read_bad_batch(body)
+
+    def _read_bad_batch(self, body: bytes) -> list[tuple[str, Bound, int] | ProblemError]:
+        """One check after the other, so that a bad one does not spoil the others."""
+        batch, unknown = wire.read(_read_raw_batch, body)
+        self._node.recorder.record_ignored_fields(unknown)
+        _require_size(len(batch.checks))
+        return [self._read_item(bytes(raw), at) for at, raw in enumerate(batch.checks)]
+
+    def _read_item(self, raw: bytes, at: int) -> tuple[str, Bound, int] | ProblemError:
+        try:
+            check = wire.read_check(raw)
+            self._read_twice(raw)
+            return check.key, self.checks.bound(check), 1 if check.cost is UNSET else check.cost
+        except (ProblemError, UsageError) as error:
+            problem = usage_problem(error) if isinstance(error, UsageError) else error
+            field = (problem.pointer or "#").removeprefix("#")
+            problem.pointer = f"#/checks/{at}{field}"
+            return problem
+
+    def _read_twice(self, body: bytes) -> None:
+        """Look closely at a body that is not plain."""
+        unknown = wire.unknown_fields(wire.read_twice(body), wire.Check)
+        if unknown:
+            self._node.recorder.record_ignored_fields(unknown)
+
+    def _trouble(self, error: Exception) -> Reply:
+        return self.problem(error).reply()
+
+    def _item_trouble(self, error: Exception) -> dict[str, Any]:
+        return {"error": self.problem(error).as_dict()}
+
+    def problem(self, error: Exception) -> ProblemError:
+        """The problem that an error is to the caller; an outage is noted on the way."""
+        if isinstance(error, ProblemError):
+            return error
+        if isinstance(error, UsageError):
+            return usage_problem(error)
+        if isinstance(error, EngineError):
+            self._node.store.failed(error)
+            self._node.recorder.record_failure(error)
+            return store_unavailable(
+                "the store that keeps the counts does not answer; nothing is known"
+            )
+        self._log.error("a check failed: %s", error, exc_info=error)
+        return ProblemError(FAILED, "the check could not be made; the log of the service says why")
+
+
+def _require_size(checks: int) -> None:
+    if not 0 < checks <= wire.MAX_BATCH:
+        raise ProblemError(
+            BAD_VALUE,
+            f"a batch holds 1 to {wire.MAX_BATCH} checks, not {checks}",
+            pointer="#/checks",
+        )
+
+
+def _batch_reply(answers: list[Any], began_ns: int) -> Reply:
+    lines = JSON + process_time_line(perf_counter_ns() - began_ns)
+    return Reply(OK, lines, wire.encode({"decisions": answers}))

@@ -1,0 +1,91 @@
+"""What a decision looks like in HTTP headers. The one place that knows the revision of the IETF draft.
+
+`RateLimit` and `RateLimit-Policy` are written as in draft-ietf-httpapi-ratelimit-headers-11 (the syntax has been the same since -08):
+lists of quoted policy names with parameters. `X-RateLimit-*` is the older trio, with the reset as seconds since 1970. `Retry-After`
+is in whole seconds, rounded up, and is left out when a retry can never pass.
+
+`t` of a denial is when a retry can pass, so that it never contradicts `Retry-After`; else it is when the key is as new.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from ..algorithms import Limit
+    from ..decision import Decision
+
+DRAFT: Final = "draft-ietf-httpapi-ratelimit-headers-11"
+UNNAMED: Final = "default"
+"""The name of the policy of a limit that belongs to no rule."""
+US_PER_SECOND: Final = 1_000_000
+MAX_KNOWN: Final = 10_000
+
+_known: dict[tuple[int, str | None], tuple[Limit, bytes, bytes]] = {}
+"""What is the same for all answers of a limit. The limit is kept with it, so that its id stays its own."""
+
+
+def rate_limit_lines(decision: Decision) -> bytes:
+    r"""The header lines of a decision, each ended by `\r\n`, in lower case."""
+    _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
+    rule = context.rule
+    known = _known.get((id(limit), rule))
+    if known is None:
+        known = _learn(limit, rule)
+    reset_after = -(-reset_after_us // US_PER_SECOND)
+    reset_at = int(time.time()) + reset_after
+    if allowed:
+        return b"%b%d;t=%d%b%d\r\nx-ratelimit-reset: %d\r\n" % (
+            known[1],
+            remaining,
+            reset_after,
+            known[2],
+            remaining,
+            reset_at,
+        )
+    retry_after = -(-retry_after_us // US_PER_SECOND)
+    if retry_after_us < 0:  # Never.
+        retry_after = reset_after
+    lines = b"%b%d;t=%d%b%d\r\nx-ratelimit-reset: %d\r\n" % (
+        known[1],
+        remaining,
+        retry_after,
+        known[2],
+        remaining,
+        reset_at,
+    )
+    return lines if retry_after_us < 0 else lines + b"retry-after: %d\r\n" % max(1, retry_after)
+
+
+def process_time_line(took_ns: int) -> bytes:
+    """`X-Process-Time`: seconds that the answer took."""
+    return b"x-process-time: %.6f\r\n" % (took_ns / 1e9)
+
+
+def policy_item(limit: Limit, name: str) -> str:
+    """One item of `RateLimit-Policy`: `"default";q=100;w=60`.
+
+    `w` is in whole seconds; a window that is not has none. Slots are counted in requests at a time.
+    """
+    item = f"{quoted(name)};q={limit.limit}"
+    if not limit.window_us:
+        return f'{item};qu="concurrent-requests"'
+    whole, rest = divmod(limit.window_us, US_PER_SECOND)
+    return item if rest else f"{item};w={whole}"
+
+
+def quoted(name: str) -> str:
+    """A name as a string of RFC 9651: printable ASCII; anything else becomes `?`."""
+    plain = "".join(char if " " <= char <= "~" else "?" for char in name)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _learn(limit: Limit, rule: str | None) -> tuple[Limit, bytes, bytes]:
+    name = UNNAMED if rule is None else rule
+    before = f"ratelimit-policy: {policy_item(limit, name)}\r\nratelimit: {quoted(name)};r="
+    after = f"\r\nx-ratelimit-limit: {limit.limit}\r\nx-ratelimit-remaining: "
+    if len(_known) >= MAX_KNOWN:
+        _known.clear()
+    known = _known[id(limit), rule] = (limit, before.encode(), after.encode())
+    return known

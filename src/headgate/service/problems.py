@@ -1,0 +1,92 @@
+"""Errors as RFC 9457 bodies: what was wrong, where, and what to do about it. One table, for the hot path and for the framework.
+
+A problem never looks like an answer: it has no `allowed`. `code` is for programs and does not change; `detail` is for people.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+JSON: Final = b"content-type: application/json\r\n"
+PROBLEM: Final = b"content-type: application/problem+json\r\n"
+TYPE: Final = "urn:headgate:problem:"
+REDUCED_CAPACITY: Final = (
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Reply(NamedTuple):
+    """An answer, ready for the wire: the header lines include the content type, but no length and no date."""
+
+    status: int
+    lines: bytes
+    body: bytes
+
+
+class Kind(NamedTuple):
+    """A class of problems."""
+
+    status: int
+    code: str
+    title: str
+
+
+BAD_JSON: Final = Kind(400, "bad-json", "The body is not JSON that can be read")
+BAD_VALUE: Final = Kind(422, "bad-value", "A value cannot be used")
+BAD_REQUEST: Final = Kind(400, "bad-request", "The request cannot be read")
+UNAUTHORIZED: Final = Kind(401, "unauthorized", "A token is needed")
+FORBIDDEN: Final = Kind(403, "forbidden", "The token does not allow this")
+NOT_FOUND: Final = Kind(404, "not-found", "There is nothing here")
+WRONG_METHOD: Final = Kind(405, "wrong-method", "This method is not offered here")
+TIMED_OUT: Final = Kind(408, "timed-out", "The request took too long to arrive")
+TOO_LARGE: Final = Kind(413, "too-large", "The body is too large")
+NOT_JSON: Final = Kind(415, "not-json", "The body must be JSON")
+TOO_MANY: Final = Kind(429, "too-many-connections", "Too many connections from one address")
+FAILED: Final = Kind(500, "internal-error", "Something went wrong here")
+NO_ANSWER: Final = Kind(503, "store-unavailable", "The store does not answer")
+NO_RULES: Final = Kind(503, "no-rules", "This service has no rules")
+
+
+class ProblemError(Exception):
+    """A request that is refused. Nothing was counted."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        detail: str,
+        *,
+        pointer: str | None = None,
+        lines: bytes = b"",
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.pointer = pointer
+        self.lines = lines
+
+    def as_dict(self) -> dict[str, object]:
+        """The body's fields."""
+        kind = self.kind
+        body: dict[str, object] = {
+            "type": REDUCED_CAPACITY if kind is NO_ANSWER else TYPE + kind.code,
+            "title": kind.title,
+            "status": kind.status,
+            "code": kind.code,
+            "detail": self.detail,
+        }
+        if self.pointer is not None:
+            body["errors"] = [{"pointer": self.pointer, "detail": self.detail}]
+        return body
+
+    def reply(self) -> Reply:
+        """The whole answer."""
+        return Reply(self.kind.status, PROBLEM + self.lines, _encode(self.as_dict()))
+
+
+def store_unavailable(detail: str) -> ProblemError:
+    """The store failed, and no rule says what to do then."""
+    return ProblemError(NO_ANSWER, detail, lines=b"retry-after: 1\r\n")

@@ -1,0 +1,432 @@
+"""The hot path: checks answered inside uvicorn's HTTP protocol, before any framework is asked.
+
+The subclass takes only the plain case: an HTTP/1.1 `POST` to one of the fast paths, without `Expect` or `Upgrade`, while no request of
+the same connection is with the application. Everything else takes uvicorn's own way to the ASGI route of the same path, which shares
+decoder, endpoints and texts; so leaving the fast path never changes an answer.
+
+Answers leave in the order of their requests. One that must wait for a store has a slot in a queue; those behind it wait in
+theirs, and a request for the application that comes behind them is started when the queue is empty.
+
+Each connection has one timer, which is set again only when it fires: a request costs it nothing. It ends connections that take too
+long over the head of a request, over its body, or over doing nothing.
+
+What is relied on of uvicorn's internals is listed in decision 0013; the minor version is pinned, and raw-socket tests hold every part.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .media import WANTS_JSON, is_json
+from .problems import (
+    BAD_REQUEST,
+    NOT_JSON,
+    TIMED_OUT,
+    TOO_LARGE,
+    TOO_MANY,
+    ProblemError,
+    Reply,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .endpoints import Endpoint
+    from .node import Node
+
+IDLE, HEAD, BODY = range(3)
+"""What the client is expected to send next: anything, the rest of a head, the rest of a body."""
+
+MAX_HEAD: Final = 65_536
+MAX_WAITING: Final = 64
+"""Answers of one connection that may wait for the store before we stop reading from it."""
+LINGER: Final = 1.0
+"""Seconds that a client has to read our last words and to close."""
+CLOSE: Final = b"connection: close\r\n"
+AS_STATUS: Final = b"x-headgate-status"
+NO_JSON: Final = ProblemError(NOT_JSON, WANTS_JSON).reply()
+
+
+class DeafError(Exception):
+    """Stops the parser: the connection is about to be closed."""
+
+
+class _Busy:
+    """Stands where uvicorn looks for the request before, to say that it is not answered yet."""
+
+    response_complete = False
+
+
+BUSY: Final[Any] = _Busy()
+
+
+class HotProtocol(HttpToolsProtocol):
+    """One connection. `bound_to` makes the class that uvicorn is given."""
+
+    node: ClassVar[Node]
+    hot: ClassVar[dict[bytes, tuple[Endpoint, bool]]]
+    """Endpoints by what the request line says, and whether a denial is told as a status."""
+    connections_from: ClassVar[dict[str, int]]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._endpoint: Endpoint | None = None
+        self._as_status = False
+        self._refusal: Reply | None = None
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._out: list[bytes] = []
+        self._slots: deque[list[Any]] = deque()
+        self._phase = IDLE
+        self._timed_phase = IDLE
+        self._since = self.loop.time()
+        self._head_size = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._deaf = False  # Whether what the client sends is not listened to any more.
+        self._address = ""
+
+    # The life of a connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to watch the time, and count who is connected."""
+        super().connection_made(transport)
+        settings = self.node.settings
+        self._timer = self.loop.call_later(settings.header_timeout, self._on_time)
+        cap = settings.max_connections_per_ip
+        if cap and self.client:
+            self._address = self.client[0]
+            count = self.connections_from.get(self._address, 0) + 1
+            self.connections_from[self._address] = count
+            if count > cap:
+                detail = f"at most {cap} connections from one address are open at a time"
+                self._refuse(ProblemError(TOO_MANY, detail))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop watching."""
+        self._stop_timer()
+        self._deaf = True
+        self._slots.clear()
+        if self._address:
+            count = self.connections_from.get(self._address, 1) - 1
+            if count:
+                self.connections_from[self._address] = count
+            else:
+                self.connections_from.pop(self._address, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; what it finds to answer at once leaves in one write."""
+        if self._deaf:
+            return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._upgrade()
+            return
+        except httptools.HttpParserError:
+            if not self._deaf:
+                detail = "this is not a request that HTTP/1.1 allows; the connection is closed"
+                self._refuse(ProblemError(BAD_REQUEST, detail))
+            return
+        if self._out:
+            self._flush()
+        if self._phase == IDLE:
+            self._since = self.loop.time()
+        elif not self._deaf:
+            self._note_progress(len(data))
+
+    def _upgrade(self) -> None:
+        """What follows is in another protocol; if we do not speak it, the application answers and that is all."""
+        if not self._should_upgrade():
+            self._deaf = True
+            if self.cycle is not None:
+                self.cycle.keep_alive = False
+        elif self._slots or self._in_app:
+            self._end()
+        else:
+            self._flush()
+            self._stop_timer()
+            self.handle_websocket_upgrade()
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: stop reading its requests."""
+        super().pause_writing()
+        self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        if not self._in_app and len(self._slots) < MAX_WAITING:
+            self.flow.resume_reading()
+
+    # What the parser finds.
+
+    def on_message_begin(self) -> None:
+        """Note the least that is needed; uvicorn's scope is made only for those who need one."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._phase = HEAD
+        self._timed_phase = IDLE
+        self._head_size = 0
+        if self._deaf:
+            raise DeafError
+
+    def on_headers_complete(self) -> None:
+        """Decide which way this request takes."""
+        self._phase = BODY
+        parser = self.parser
+        route = self.hot.get(self.url)
+        if (
+            route is not None
+            and parser.get_method() == b"POST"
+            and not self.expect_100_continue
+            and not parser.should_upgrade()
+            and not self._in_app
+            and not self.pipeline
+            and self.limit_concurrency is None
+            and parser.get_http_version() == "1.1"
+        ):
+            self._endpoint, self._as_status = route
+            self._size = 0
+            self._chunks = []
+            self._refusal = None
+            self._read_headers()
+            return
+        self._endpoint = None
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expect
+        self.headers.extend(headers)
+        if self._slots and not (parser.should_upgrade() and self._should_upgrade()):
+            self.cycle = BUSY  # So that it queues behind the answers that are on their way.
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Collect the body, up to its bound."""
+        if self._endpoint is None:
+            super().on_body(body)
+            return
+        self._size += len(body)
+        if self._deaf:
+            return
+        if self._size > self.node.settings.max_body:
+            self._refuse(_too_large(self.node.settings.max_body))
+            return
+        self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        """Answer, or queue for the answer."""
+        self._phase = IDLE
+        endpoint = self._endpoint
+        if endpoint is None:
+            super().on_message_complete()
+            return
+        if self._deaf:
+            return
+        chunks = self._chunks
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        close = self.node.draining or not self.parser.should_keep_alive()
+        self.server_state.total_requests += 1
+        refusal = self._refusal
+        if refusal is not None:
+            self._answer(refusal, close)
+            return
+        slot: list[Any] = [None, close]
+        reply = endpoint(body, self._as_status, lambda reply: self._deliver(slot, reply))
+        if reply is not None:
+            self._answer(reply, close)
+            return
+        self._slots.append(slot)
+        if len(self._slots) >= MAX_WAITING:
+            self.flow.pause_reading()
+
+    def _read_headers(self) -> None:
+        """What the fast path must know of the headers."""
+        media = b""
+        for name, value in self.headers:
+            if name == b"content-type":
+                media = value
+            elif name == b"content-length":
+                if int(value) > self.node.settings.max_body:
+                    self._refuse(_too_large(self.node.settings.max_body))
+                    return
+            elif name == AS_STATUS:
+                self._as_status = self._as_status or value == b"1"
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                self._refusal = NO_JSON
+        if media != b"application/json" and not is_json(media.decode("latin-1")):
+            self._refusal = NO_JSON
+
+    # Answers, in order.
+
+    def _answer(self, reply: Reply, close: bool) -> None:  # noqa: FBT001 - hot
+        """Send a reply that is there, or put it into the queue behind those that are not."""
+        if self._slots:
+            self._slots.append([reply, close])
+            return
+        self._out.append(self._rendered(reply, close))
+        if close:
+            self._end()
+
+    def _deliver(self, slot: list[Any], reply: Reply) -> None:
+        """A reply has come from the store: send it, and what waited behind it."""
+        slot[0] = reply
+        slots = self._slots
+        if not slots or slots[0] is not slot:
+            return
+        while slots and slots[0][0] is not None:
+            ready, close = slots.popleft()
+            self._out.append(self._rendered(ready, close or self.node.draining))
+            if close or self.node.draining:
+                self._end()
+                return
+        self._flush()
+        self._since = self.loop.time()
+        if slots:
+            return
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif not self.flow.write_paused:
+            self.flow.resume_reading()
+
+    def _rendered(self, reply: Reply, close: bool) -> bytes:  # noqa: FBT001
+        status, lines, body = reply
+        parts = [STATUS_LINE[status]]
+        for name, value in self.server_state.default_headers:
+            parts += (name, b": ", value, b"\r\n")
+        parts += (lines, CLOSE if close else b"", b"content-length: %d\r\n\r\n" % len(body), body)
+        return b"".join(parts)
+
+    def _flush(self) -> None:
+        out = self._out
+        if out:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._out = []
+
+    def _refuse(self, problem: ProblemError) -> None:
+        """Say what is wrong, behind whatever is owed before it, and close."""
+        if self._in_app:
+            self._end()  # The application is in the middle of its answer, and nothing can be said.
+        else:
+            self._deaf = True
+            self._answer(problem.reply(), close=True)
+
+    def _end(self) -> None:
+        """Send what there is, say that no more will come, and wait a moment for the client to close.
+
+        Closing at once with something unread would reset the connection, and the client might never see what we sent last.
+        """
+        self._deaf = True
+        self._slots.clear()
+        self._flush()
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        self._stop_timer()
+        self._timer = self.loop.call_later(LINGER, transport.close)
+
+    # The application's part.
+
+    @property
+    def _in_app(self) -> bool:
+        """Whether a request of this connection is with the application."""
+        cycle = self.cycle
+        return cycle is not None and not cycle.response_complete
+
+    def on_response_complete(self) -> None:
+        """The application has answered: go on with what waits, or be idle."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self._since = self.loop.time()
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+
+    # Time.
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything on this connection."""
+        return self._phase == IDLE and not self._slots and not self._in_app
+
+    def idle_for(self) -> float:
+        """Seconds since anything happened on it; 0 as long as somebody waits for an answer."""
+        return self.loop.time() - self._since if self.idle else 0.0
+
+    def shutdown(self) -> None:
+        """Close now if nobody waits for an answer; else behind the answer."""
+        if self._slots:
+            self._slots[-1][1] = True
+        elif self._phase == IDLE or self._in_app:
+            super().shutdown()
+        else:
+            self._end()
+
+    def _patience(self, phase: int) -> float:
+        settings = self.node.settings
+        if phase == HEAD:
+            return settings.header_timeout
+        return settings.body_timeout if phase == BODY else settings.idle_timeout
+
+    def _note_progress(self, size: int) -> None:
+        """A request has arrived in part: its head and its body each have their time, counted from their first byte."""
+        phase = self._phase
+        if phase == HEAD:
+            self._head_size += size
+            if self._head_size > MAX_HEAD:
+                detail = f"the head of a request has at most {MAX_HEAD} bytes"
+                self._refuse(ProblemError(BAD_REQUEST, detail))
+                return
+        if phase == self._timed_phase:
+            return
+        self._timed_phase = phase
+        self._since = now = self.loop.time()
+        patience = self._patience(phase)
+        timer = self._timer
+        if timer is None or timer.when() > now + patience:
+            self._stop_timer()
+            self._timer = self.loop.call_later(patience, self._on_time)
+
+    def _on_time(self) -> None:
+        """Close if the client has run out of time; else be woken when it would."""
+        self._timer = None
+        if self._deaf:
+            return
+        now = self.loop.time()
+        phase = self._phase
+        patience = self._patience(phase)
+        if self._slots or self.flow.read_paused or (self._in_app and phase == IDLE):
+            self._since = now  # It is waiting for us.
+        left = self._since + patience - now
+        if left > 0.001:
+            self._timer = self.loop.call_later(left, self._on_time)
+        elif phase == IDLE:
+            self._end()
+        else:
+            self._refuse(ProblemError(TIMED_OUT, f"it must arrive within {patience:g} s"))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def bound_to(node: Node, hot: dict[bytes, tuple[Endpoint, bool]]) -> type[HotProtocol]:
+    """The protocol of one node, for uvicorn to make connections of."""
+    return type("BoundProtocol", (HotProtocol,), {"node": node, "hot": hot, "connections_from": {}})
+
+
+def _too_large(limit: int) -> ProblemError:
+    return ProblemError(TOO_LARGE, f"a body has at most {limit} bytes; send a batch in parts")

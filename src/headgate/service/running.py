@@ -1,0 +1,122 @@
+"""Running a service: one process, or several that share a listening socket.
+
+Workers inherit one socket from their parent rather than listening each on their own (SO_REUSEPORT): there is one queue of new connections,
+so a worker that ends, well or not, takes no one's connection with it; another worker accepts it.
+
+The parent only watches. It starts a worker that died again, passes signals on, and ends when its workers have.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import tempfile
+import time
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from .logs import configure_logs
+from .node import build_node
+from .server import listen, run_node
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from multiprocessing.process import BaseProcess
+
+    from .settings import Settings
+
+SETTLED: Final = 5.0
+"""A worker that lived for so many seconds had started well."""
+MAX_FALSE_STARTS: Final = 3
+
+
+def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
+    """Serve until a signal says to end; the exit code. `on_listening` is told the port."""
+    configure_logs(settings.log_level)
+    with listen(settings) as sock:
+        port: int = sock.getsockname()[1]
+        if settings.workers == 1:
+            node = build_node(settings, port=port)
+            on_listening(port)
+            run_node(node, sock)
+            return 0
+        build_node(settings, port=port)  # What is wrong with the settings is told here, once.
+        on_listening(port)
+        with tempfile.TemporaryDirectory(prefix="headgate-") as shared:
+            return Supervisor(settings, sock, Path(shared)).run()
+
+
+def run_worker(settings: Settings, sock: socket.socket, worker: int, shared: Path) -> None:
+    """The life of a worker process."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # The terminal's is for the parent, who passes it on.
+    configure_logs(settings.log_level)
+    port: int = sock.getsockname()[1]
+    sock.settimeout(0)
+    run_node(build_node(settings, port=port, worker=worker, shared_dir=shared), sock)
+
+
+class Supervisor:
+    """The parent of worker processes."""
+
+    def __init__(self, settings: Settings, sock: socket.socket, shared: Path) -> None:
+        self._settings = settings
+        self._sock = sock
+        self._shared = shared
+        self._context: Any = multiprocessing.get_context("spawn")
+        self._workers: dict[int, tuple[BaseProcess, float]] = {}
+        self._false_starts = 0
+        self._ending = False
+        self._log = logging.getLogger("headgate.service")
+
+    def run(self) -> int:
+        """Watch until all workers have ended."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._end())
+        for worker in range(self._settings.workers):
+            self._start(worker)
+        while self._workers:
+            sentinels = [process.sentinel for process, _ in self._workers.values()]
+            wait(sentinels, timeout=0.5)
+            for worker, (process, since) in list(self._workers.items()):
+                if not process.is_alive():
+                    self._on_death(worker, process, since)
+        return 1 if self._false_starts >= MAX_FALSE_STARTS else 0
+
+    def _start(self, worker: int) -> None:
+        process = self._context.Process(
+            target=run_worker,
+            args=(self._settings, self._sock, worker, self._shared),
+            name=f"headgate-worker-{worker}",
+        )
+        process.start()
+        self._workers[worker] = (process, time.monotonic())
+
+    def _on_death(self, worker: int, process: BaseProcess, since: float) -> None:
+        process.join()
+        del self._workers[worker]
+        if self._ending:
+            return
+        lived = time.monotonic() - since
+        self._false_starts = 0 if lived > SETTLED else self._false_starts + 1
+        self._log.error(
+            "a worker died",
+            extra={"worker": worker, "exit_code": process.exitcode, "lived": round(lived, 1)},
+        )
+        if self._false_starts >= MAX_FALSE_STARTS:
+            self._log.error("workers do not start; giving up")
+            self._end()
+        else:
+            self._start(worker)
+
+    def _end(self) -> None:
+        """Tell all workers to end; told twice, they end at once."""
+        self._ending = True
+        self._sock.close()
+        for process, _ in self._workers.values():
+            if process.is_alive():
+                process.terminate()

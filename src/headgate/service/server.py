@@ -1,0 +1,208 @@
+"""Listening, and ending well.
+
+On SIGTERM a node goes on answering while it takes its leave. It is not ready any more, and every answer closes its connection, so that
+clients go elsewhere. Then it stops listening, and takes in those who had connected but were not yet accepted. A connection is closed
+behind its answer, or when it has been quiet for a moment. A second signal ends the process at once.
+
+Without the quiet moment, a request that is on its way to an idle connection would be lost: closing on this side and sending on
+the other can cross on the wire, and no protocol of HTTP/1.1 prevents that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import multiprocessing
+import signal
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+
+from ..errors import ConfigError
+from .app import build_app
+from .endpoints import Endpoints
+from .protocol import HotProtocol, bound_to
+from .tls import Certificate
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from .endpoints import Endpoint
+    from .node import Node
+    from .settings import Settings
+
+BACKLOG: Final = 2_048
+QUIET: Final = 1.0
+"""A connection that has been idle for so many seconds is closed while draining."""
+TICKS_PER_SECOND: Final = 10
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A listening socket, as the settings say."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, settings.port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(
+            f"port {settings.port} of {settings.host} (from {settings.source('port')}) cannot be listened on: "
+            f"{error.strerror or error}; name another with --port"
+        ) from None
+    sock.settimeout(0)
+    return sock
+
+
+def run_node(node: Node, sock: socket.socket) -> None:
+    """Serve on this socket until a signal says to end."""
+    certificate = None
+    if node.settings.tls_cert:
+        certificate = Certificate(node.settings.tls_cert, node.settings.tls_key)
+    server = make_server(node, certificate)
+    server.run(sockets=[sock])
+
+
+def make_server(node: Node, certificate: Certificate | None = None) -> NodeServer:
+    """A uvicorn with our protocol and our way to end."""
+    endpoints = Endpoints(node)
+    hot: dict[bytes, tuple[Endpoint, bool]] = {
+        b"/check": (endpoints.check, False),
+        b"/check?status=1": (endpoints.check, True),
+        b"/check/batch": (endpoints.batch, False),
+    }
+    config = uvicorn.Config(
+        build_app(node, endpoints),
+        http=bound_to(node, hot),
+        interface="asgi3",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
+    )
+    return NodeServer(config, node, certificate)
+
+
+class NodeServer(uvicorn.Server):
+    """One process that serves a node."""
+
+    def __init__(self, config: uvicorn.Config, node: Node, certificate: Certificate | None) -> None:
+        super().__init__(config)
+        self._node = node
+        self._certificate = certificate
+        self._spare: list[socket.socket] = []
+        self._log = logging.getLogger("headgate.service")
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, with a second handle on each socket that outlives the event loop's."""
+        self._spare = [sock.dup() for sock in sockets or ()]
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: among others, look after the certificate and the parent process."""
+        if counter % TICKS_PER_SECOND == 0:
+            if self._certificate is not None:
+                self._certificate.refresh()
+            parent = multiprocessing.parent_process()
+            if parent is not None and not parent.is_alive():
+                self._log.error("the parent process is gone")
+                self.handle_exit(signal.SIGTERM, None)
+        return await super().on_tick(counter)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """End by our own rules; a process that ended well does not then die of the signal."""
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in (signal.SIGTERM, signal.SIGINT)
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first time: take leave. The second time: go."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._node.draining = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take leave."""
+        settings = self._node.settings
+        self._node.draining = True
+        self._log.info("draining", extra={"connections": len(self.server_state.connections)})
+        await self._wait_until(lambda: False, settings.drain_delay)
+        await self._stop_listening(sockets or [])
+        await self._wait_until(self._is_empty, settings.drain_timeout)
+        left = len(self.server_state.connections)
+        for connection in list(self.server_state.connections):
+            _transport(connection).abort()
+        for task in self.server_state.tasks:
+            task.cancel()
+        await asyncio.sleep(0)
+        await self.lifespan.shutdown()
+        self._log.info("ended", extra={"cut_off": left})
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        for server in self.servers:
+            server.close()
+        for sock in sockets:
+            sock.close()
+        await asyncio.sleep(0)
+        late = [found for spare in self._spare for found in _accept_all(spare)]
+        loop = asyncio.get_running_loop()
+        for found in late:
+            with contextlib.suppress(OSError):
+                await loop.connect_accepted_socket(self._protocol, found, ssl=self._ssl)
+
+    def _protocol(self) -> asyncio.Protocol:
+        kind: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = kind(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+    @property
+    def _ssl(self) -> ssl.SSLContext | None:
+        return None if self._certificate is None else self._certificate.context
+
+    def _is_empty(self) -> bool:
+        """Close what is quiet; whether nothing is left."""
+        for connection in list(self.server_state.connections):
+            if not isinstance(connection, HotProtocol) or connection.idle_for() >= QUIET:
+                connection.shutdown()
+        return not self.server_state.connections and not self.server_state.tasks
+
+    async def _wait_until(self, condition: Any, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not condition() and time.monotonic() < ends and not self.force_exit:  # noqa: ASYNC110 - who is quiet tells nobody
+            await asyncio.sleep(0.02)
+
+
+def _accept_all(listener: socket.socket) -> list[socket.socket]:
+    """Those who have connected but were not accepted yet; then the listener is closed, with nothing in between."""
+    found = []
+    with contextlib.suppress(OSError):
+        while True:
+            found.append(listener.accept()[0])
+    listener.close()
+    for one in found:
+        one.settimeout(0)
+    return found
+
+
+def _transport(connection: Any) -> asyncio.WriteTransport:
+    transport: asyncio.WriteTransport = connection.transport
+    return transport

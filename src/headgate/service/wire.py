@@ -1,0 +1,257 @@
+"""Bodies, in and out: what the check API reads, what it refuses, and what it answers.
+
+Decoding is strict where leniency has bitten others: no key twice in an object, no number that is none (`true`, `"10"`, `1e999`, `NaN`),
+at most 32 levels, UTF-8 only. Fields that nobody knows are let through and counted, so that a newer client can talk to an older
+service. What is wrong is a `ProblemError`, and nothing has been counted then.
+
+msgspec checks types in C, but lets a key that is given twice pass. A plain body is proven innocent by its colons: without
+escapes, a body with as many colons as it has known fields (and colons in its key) has no field twice and none too many. Any other body
+is read a second time, slowly.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from .problems import BAD_JSON, BAD_VALUE, ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..decision import Decision
+
+MAX_DEPTH: Final = 32
+MAX_BATCH: Final = 1_000
+MAX_SHOWN: Final = 256
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a decoder raises."""
+
+Spec: TypeAlias = tuple[int | UnsetType, float | UnsetType, str | UnsetType, int | UnsetType]
+"""`(limit, window, algorithm, burst)` as a check names them: what decides how it is counted."""
+
+
+class Limited(msgspec.Struct, gc=False):
+    """The fields that name a key and a limit."""
+
+    key: str
+    limit: int | UnsetType = UNSET
+    window: int | float | UnsetType = UNSET
+    algorithm: str | UnsetType = UNSET
+    burst: int | UnsetType = UNSET
+    cost: int | UnsetType = UNSET
+
+
+class Check(Limited, gc=False):
+    """The body of `POST /check`."""
+
+
+class Reserve(Limited, gc=False):
+    """The body of `POST /reserve`."""
+
+    ttl: int | float | UnsetType = UNSET
+
+
+class Settle(msgspec.Struct, gc=False):
+    """The body of `POST /settle`."""
+
+    token: str
+    actual: int
+
+
+class Acquire(msgspec.Struct, gc=False):
+    """The body of `POST /acquire`."""
+
+    key: str
+    limit: int
+    cost: int = 1
+    ttl: int | float = 30
+    token: str | UnsetType = UNSET
+
+
+class Release(msgspec.Struct, gc=False):
+    """The body of `POST /release`."""
+
+    key: str
+    token: str
+
+
+class Batch(msgspec.Struct, gc=False):
+    """The body of `POST /check/batch`, all of it good."""
+
+    checks: list[Check]
+
+
+class RawBatch(msgspec.Struct, gc=False):
+    """The same, when something in it is not."""
+
+    checks: list[msgspec.Raw]
+
+
+class Decide(msgspec.Struct, gc=False):
+    """The body of `POST /decide`: what the caller knows of a request."""
+
+    method: str = "GET"
+    path: str = "/"
+    ip: str | None = None
+    user_id: str | None = None
+    api_key: str | None = None
+    host: str | None = None
+    headers: dict[str, str] = {}
+    descriptors: list[tuple[str, str]] = []
+    cost: int | None = None
+
+
+class Answer(msgspec.Struct, gc=False, omit_defaults=True):
+    """What a decision looks like in JSON."""
+
+    key: str
+    allowed: bool
+    limit: int
+    remaining: int
+    algorithm: str
+    retry_after: float | None
+    """Seconds; `null` when it never will."""
+    reset_after: float
+    backoff_level: int
+    source: str
+    rule: str | None = None
+    never: bool = False
+    degraded: bool = False
+    token: str | None = None
+    reason: str | None = None
+    rules: tuple[Answer, ...] = ()
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+encode = msgspec.json.Encoder().encode
+_decode_check = msgspec.json.Decoder(Check).decode
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_AT = re.compile(r" - at `\$(.*?)`$")
+
+
+def answer_of(decision: Decision, reason: str | None = None) -> Answer:
+    """The JSON form of a decision."""
+    key, limit, (allowed, remaining, retry_us, reset_us, level), context = decision
+    source, degraded, rule, token = context[:4]
+    retry_after = retry_us / 1_000_000 if retry_us >= 0 else None
+    if rule is None and token is None and not degraded and retry_us >= 0 and reason is None:
+        return Answer(
+            key,
+            allowed,
+            limit.limit,
+            remaining,
+            limit.name,
+            retry_after,
+            reset_us / 1_000_000,
+            level,
+            source,
+        )
+    return Answer(
+        key,
+        allowed,
+        limit.limit,
+        remaining,
+        limit.name,
+        retry_after,
+        reset_us / 1_000_000,
+        level,
+        source,
+        rule=rule,
+        never=retry_us < 0,
+        degraded=degraded,
+        token=token,
+        reason=reason,
+    )
+
+
+def read_check(body: bytes) -> Check:
+    """The check in a body, with types checked; whoever knows how many fields it used says whether it must be read twice."""
+    try:
+        return _decode_check(body)
+    except UNREADABLE as error:
+        refuse(error, body)
+
+
+def looks_plain(body: bytes, colons: int) -> bool:
+    """Whether a body with that many colons in its known fields can hold nothing else."""
+    return body.count(b":") == colons and b"\\" not in body
+
+
+def read_twice(body: bytes) -> Any:
+    """Read a body that msgspec has accepted once more, and refuse what it lets pass.
+
+    Numbers come as text here: they have been checked where they matter.
+    """
+    _require_shallow(body)
+    try:
+        return json.loads(
+            body.decode(), object_pairs_hook=_once_each, parse_int=str, parse_float=str
+        )
+    except ValueError:
+        raise ProblemError(BAD_JSON, "the body is not JSON in UTF-8") from None
+
+
+def read(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
+    """A body of any kind, read with care, and how many of its fields nobody knows."""
+    try:
+        value = decoder.decode(body)
+    except UNREADABLE as error:
+        refuse(error, body)
+    return value, unknown_fields(read_twice(body), type(value))
+
+
+def unknown_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:
+    """How many fields a body has that its kind does not."""
+    return len(fields.keys() - set(kind.__struct_fields__))
+
+
+def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ProblemError(BAD_JSON, f"the field {shown(twice)} is given twice; keep one of them")
+    return fields
+
+
+def refuse(error: Exception, body: bytes) -> NoReturn:
+    """Tell what is wrong with a body that could not be decoded."""
+    if isinstance(error, msgspec.ValidationError):
+        message = str(error)
+        at = _AT.search(message)
+        pointer = "#" + (at[1].replace(".", "/").replace("[", "/").replace("]", "") if at else "")
+        detail = _AT.sub("", message).replace("`", "'")
+        _require_shallow(body)
+        raise ProblemError(BAD_VALUE, detail[0].lower() + detail[1:], pointer=pointer) from None
+    if isinstance(error, RecursionError):
+        raise ProblemError(BAD_JSON, _TOO_DEEP) from None
+    if isinstance(error, UnicodeDecodeError):
+        raise ProblemError(BAD_JSON, "the body is not UTF-8; send JSON in UTF-8") from None
+    raise ProblemError(BAD_JSON, f"{error}; send an object such as {_EXAMPLE}") from None
+
+
+_EXAMPLE = '{"key": "user:42"}'
+_TOO_DEEP = f"the body is nested deeper than {MAX_DEPTH} levels"
+
+
+def _require_shallow(body: bytes) -> None:
+    depth = 0
+    for byte in _STRINGS.sub(b"", body).translate(None, delete=_NO_BRACKETS):
+        if byte in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise ProblemError(BAD_JSON, _TOO_DEEP)
+        else:
+            depth -= 1
+
+
+def shown(text: str) -> str:
+    """A text from outside, not too long for a message."""
+    return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")
