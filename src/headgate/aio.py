@@ -12,7 +12,7 @@ from .charge import Charge, Kind, Request, request_of, require_namespace, requir
 from .decision import Decision
 from .decorator import is_async, limited_async
 from .driver import run_async
-from .errors import HeadgateError, UsageError
+from .errors import EngineError, HeadgateError, UsageError
 from .held import (
     NOT_RELEASED,
     NOT_SETTLED,
@@ -24,6 +24,17 @@ from .held import (
 )
 from .opening import is_client, open_async_engine, url_from_env
 from .rate import RateLike, limits_of
+from .ruled import (
+    UNMATCHED,
+    Explanation,
+    OnError,
+    Question,
+    Ruled,
+    RulesLike,
+    enforced,
+    explained,
+    peeks,
+)
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
@@ -33,6 +44,7 @@ if TYPE_CHECKING:
     from .algorithms import Limit
     from .clock import Clock
     from .engines.base import AsyncEngine, AsyncHit, Engine
+    from .rules.request import Request as Incoming
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Awaitable[Any] | AsyncIterator[Any])
@@ -48,6 +60,8 @@ class AsyncLimiter:
         engine: str | Engine | AsyncEngine | Any = "memory://",
         *,
         namespace: str = "",
+        rules: RulesLike | None = None,
+        on_error: OnError = "raise",
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -57,6 +71,8 @@ class AsyncLimiter:
         self._engine = opened.scoped(namespace) if namespace else opened
         self._log = logger or logging.getLogger("headgate")
         self._bound: dict[str | None, dict[RateLike, AsyncHit]] = {}
+        self._ruled: Ruled[AsyncHit] = Ruled(rules, on_error, self._engine.bind)
+        self._at_once: Engine | None = getattr(self._engine, "at_once", None)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
@@ -89,6 +105,51 @@ class AsyncLimiter:
         """Take all charges together, or none of them."""
         return (await self._engine.decide([request_of(charges)]))[0]
 
+    async def decide_request(self, request: Incoming) -> Decision:
+        """Decide a request by all rules that are about it. See `Limiter.decide_request`."""
+        decision = self.decide_request_nowait(request)
+        return decision if isinstance(decision, Decision) else await decision
+
+    def decide_request_nowait(self, request: Incoming) -> Decision | Awaitable[Decision]:
+        """`decide_request` for those who count coroutines: the decision, or what to await for it if that takes I/O."""
+        question = self._ruled.question(request)
+        if question is None:
+            return UNMATCHED
+        try:
+            if question.hit is not None:
+                (charge,) = question.charges
+                decision = question.hit(charge.key, charge.cost)
+                if isinstance(decision, Decision):
+                    return decision
+                return self._answered(question, decision)
+            if self._at_once is not None:
+                return enforced(self._at_once.decide([question.request])[0])
+        except EngineError as error:
+            return self._ruled.failed(question, error)
+        return self._answered(question, self._first(question))
+
+    async def _answered(
+        self, question: Question[AsyncHit], decision: Awaitable[Decision]
+    ) -> Decision:
+        try:
+            return enforced(await decision)
+        except EngineError as error:
+            return self._ruled.failed(question, error)
+
+    async def _first(self, question: Question[AsyncHit]) -> Decision:
+        return (await self._engine.decide([question.request]))[0]
+
+    async def explain_request(self, request: Incoming) -> Explanation:
+        """Say why each rule applies, and what it would answer now. See `Limiter.explain_request`."""
+        trace = self._ruled.current.explain(request)
+        asked = peeks(trace)
+        return explained(trace, None if asked is None else (await self._engine.decide([asked]))[0])
+
+    @property
+    def rules_version(self) -> str | None:
+        """Names the rules that hold now; `None` without any."""
+        return self._ruled.version
+
     def limit(
         self,
         key: str,
@@ -109,7 +170,9 @@ class AsyncLimiter:
         return AsyncSlots(self._engine, key, limit, self._log)
 
     async def aclose(self) -> None:
-        """Let go of the engine, if the limiter made it."""
+        """Let go of the engine and the rules, if the limiter opened them."""
+        if self._ruled.owned:  # A source may have to be told good-bye.
+            await asyncio.to_thread(self._ruled.close)
         if self._owns_engine:
             await self._engine.aclose()
 

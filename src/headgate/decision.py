@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from operator import itemgetter
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
-from .algorithms.base import NEVER, Answer, Limit
+from .algorithms.base import MAX_EXACT, NEVER, Answer, Limit
 
 Source: TypeAlias = Literal[
     "engine", "lease", "cache", "fallback", "open", "closed", "shadow", "ban"
@@ -45,6 +45,23 @@ class Context(NamedTuple):
 ENGINE: Final = Context()
 
 
+class NoLimit:
+    """Stands where a decision has its limit, when there is none."""
+
+    name: Final = "none"
+    counts_denials: Final = False
+    limit: Final = MAX_EXACT
+    window_us: Final = 0
+    identity: Final = "none"
+
+    def __repr__(self) -> str:
+        return "NoLimit()"
+
+
+UNLIMITED: Final[tuple[Limit, Answer]] = (cast("Limit", NoLimit()), (True, MAX_EXACT, 0, 0, 0))
+"""The middle of a decision that nothing limits: more could be taken than any limit can give."""
+
+
 class Decision(tuple[str, Limit, Answer, Context]):
     """The answer to one request. Truthy when allowed.
 
@@ -70,6 +87,15 @@ class Decision(tuple[str, Limit, Answer, Context]):
     def allowed(self) -> bool:
         """Whether the request may go on."""
         return self[2][0]
+
+    @property
+    def limited(self) -> bool:
+        """Whether any limit was asked: false when no rule is about a request, or only shadows are.
+
+        There is nothing to count then: `limit` and `remaining` are the largest number there is (2**53 - 1), the
+        algorithm is `none`, and a front door sends no numbers at all.
+        """
+        return self[1].name != "none"
 
     @property
     def limit(self) -> int:
@@ -150,8 +176,9 @@ class Decision(tuple[str, Limit, Answer, Context]):
 
     @property
     def rules(self) -> tuple[Decision, ...]:
-        """The answer of every limit that was asked, in order."""
-        return tuple(map(Decision, self[3].rules)) or (self,)
+        """The answer of every limit that was asked, in order: shadows too, and none if nothing was asked."""
+        asked = tuple(map(Decision, self[3].rules))
+        return asked or ((self,) if self.limited else ())
 
     def after_waiting(self) -> Decision:
         """The same answer once the wait that it asked for is over."""
@@ -162,6 +189,8 @@ class Decision(tuple[str, Limit, Answer, Context]):
 
     def __repr__(self) -> str:
         verdict = "allowed" if self else "denied"
+        if not self.limited:
+            return f"<Decision {verdict}: no limit was asked>"
         detail = f"remaining={self.remaining}"
         if not self:
             detail = "never fits" if self.never else f"retry_after={self.retry_after:g}"

@@ -9,10 +9,12 @@ from .charge import Charge, Kind, Request, request_of, require_namespace, requir
 from .decorator import is_async, limited, limited_async
 from .driver import run, run_async
 from .engines.base import Awaited, Engine
+from .errors import EngineError
 from .held import RESERVATION_TTL, Reservation, Slots
 from .opening import is_client, open_engine, url_from_env
 from .rate import RateLike, limits_of
 from .renewal import Renewer
+from .ruled import UNMATCHED, Explanation, OnError, Ruled, RulesLike, enforced, explained, peeks
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .decision import Decision
     from .engines.base import Hit
+    from .rules.request import Request as Incoming
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +48,9 @@ class Limiter:
     `engine` is a URL (`memory://` keeps everything in this process, `redis://…` shares it), a client of redis-py whose
     settings are taken over, or an engine. Keys of two namespaces never meet. The limiter is safe to share between threads; make one and keep it. `logger` is
     told about waits, at the level DEBUG, and about slots that were lost; without one it is "headgate".
+
+    `rules` is what `decide_request` goes by: a file, the URL of a source, or rules that were read already. `on_error` is for
+    rules that do not say what happens when the engine fails: `raise`, or let requests pass (`open`) or deny them (`closed`).
     """
 
     def __init__(
@@ -52,6 +58,8 @@ class Limiter:
         engine: str | Engine | Any = "memory://",
         *,
         namespace: str = "",
+        rules: RulesLike | None = None,
+        on_error: OnError = "raise",
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -62,6 +70,7 @@ class Limiter:
         self._log = logger or logging.getLogger("headgate")
         self._bound: dict[str | None, dict[RateLike, Hit]] = {}
         self._renewer = Renewer(self._log)
+        self._ruled: Ruled[Hit] = Ruled(rules, on_error, self._engine.bind)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:
@@ -93,6 +102,34 @@ class Limiter:
         """Take all charges together, or none of them."""
         return self._engine.decide([request_of(charges)])[0]
 
+    def decide_request(self, request: Incoming) -> Decision:
+        """Decide a request by all rules that are about it, together: it is charged by all of them or by none.
+
+        `rule` names the rule that speaks in the decision, and `rules` has the answer of each. A request that no rule is
+        about passes, and says so: `limited` is false then.
+        """
+        question = self._ruled.question(request)
+        if question is None:
+            return UNMATCHED
+        try:
+            if question.hit is not None:
+                (charge,) = question.charges
+                return question.hit(charge.key, charge.cost)
+            return enforced(self._engine.decide([question.request])[0])
+        except EngineError as error:
+            return self._ruled.failed(question, error)
+
+    def explain_request(self, request: Incoming) -> Explanation:
+        """Say why each rule applies to a request, or does not, and what it would answer now; take nothing."""
+        trace = self._ruled.current.explain(request)
+        asked = peeks(trace)
+        return explained(trace, None if asked is None else self._engine.decide([asked])[0])
+
+    @property
+    def rules_version(self) -> str | None:
+        """Names the rules that hold now; `None` without any."""
+        return self._ruled.version
+
     def limit(
         self,
         key: str,
@@ -113,8 +150,9 @@ class Limiter:
         return Slots(self._engine, key, limit, self._renewer, self._log)
 
     def close(self) -> None:
-        """Let go of the engine, if the limiter made it; slots that are held are not renewed any more."""
+        """Let go of the engine and the rules, if the limiter opened them; slots that are held are not renewed any more."""
         self._renewer.stop()
+        self._ruled.close()
         if self._owns_engine:
             self._engine.close()
 

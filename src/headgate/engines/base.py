@@ -166,6 +166,11 @@ class Awaited:
         self._in_threads = in_threads
         self.clock = engine.clock
 
+    @property
+    def at_once(self) -> Engine | None:
+        """The engine itself, if asking it holds up nobody: no coroutine has to be paid for then."""
+        return None if self._in_threads else self._engine
+
     def scoped(self, namespace: str) -> Awaited:
         """See `Engine.scoped`."""
         return Awaited(self._engine.scoped(namespace), in_threads=self._in_threads)

@@ -35,6 +35,7 @@ class Rulebook:
     def __init__(self, rules: RuleSet, *, pause: Callable[[], None] | None = None) -> None:
         self.rules = rules
         self.version = rules.version
+        self.by_id = {rule.rule_id: rule for rule in rules.rules}
         enabled = [rule for rule in rules.rules if rule.enabled]
         self._bits = _bits(enabled)
         self._masks: dict[frozenset[str], int] = {}

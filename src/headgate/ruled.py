@@ -1,0 +1,254 @@
+"""What both limiters share about rules: which are current, what to ask the engine, and what to say if it cannot answer.
+
+A request becomes one question to the engine, for all rules together, so a request that one rule denies is charged by
+none. Three cases have no engine's answer that could be handed on as it is:
+
+- **No rule applies.** The request passes, and `limited` is false: there is no limit that any number could speak of.
+- **Only shadows apply.** The same, with the shadows' answers in `rules`: whatever they say, nobody is denied.
+- **The engine fails.** Rules say what happens then (`on_error`), and the limiter's own `on_error` speaks for those that do
+  not. One that says closed denies; else one that says raise raises; else the request passes. The decision says so in
+  `source` and `degraded`. What is left is not known, and told as 0.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+)
+
+from .charge import Charge, Kind, Request as Asked
+from .decision import UNLIMITED, Context, Decision
+from .engines.base import combined
+from .errors import UsageError
+from .rules.match import Rulebook
+from .rules.model import RuleSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .algorithms import Answer, Limit
+    from .engines.base import Parts
+    from .errors import EngineError
+    from .rules.explain import Trace
+    from .rules.request import Request
+
+OnError: TypeAlias = Literal["raise", "open", "closed"]
+"""What a limiter does when its engine fails and a rule does not say."""
+
+CLOSED_RETRY_US: Final = 1_000_000
+"""When to come back after a denial that only says that the engine is away."""
+
+UNMATCHED: Final = Decision(("", *UNLIMITED, Context()))
+"""The answer to a request that no rule is about."""
+
+H = TypeVar("H")
+
+
+class LiveRules(Protocol):
+    """Rules that may be others tomorrow."""
+
+    @property
+    def current(self) -> Rulebook:
+        """Those that hold now."""
+
+    def close(self) -> None:
+        """Stop following whatever they come from."""
+
+
+RulesLike: TypeAlias = "str | os.PathLike[str] | RuleSet | Rulebook | LiveRules"
+"""What a limiter takes as rules: a file, the URL of a source, or rules that were read already."""
+
+
+class Fixed:
+    """Rules that stay as they are."""
+
+    def __init__(self, rulebook: Rulebook) -> None:
+        self.current = rulebook
+
+    def close(self) -> None:
+        """Nothing is followed."""
+
+
+def open_rules(rules: RulesLike) -> tuple[LiveRules, bool]:
+    """The rules, and whether whoever asked has to close them."""
+    if isinstance(rules, RuleSet):
+        return Fixed(Rulebook(rules)), False
+    if isinstance(rules, Rulebook):
+        return Fixed(rules), False
+    if isinstance(rules, str | os.PathLike):
+        from pathlib import Path  # noqa: PLC0415
+
+        from .rules.parse import parse_rules  # noqa: PLC0415 - reading needs what only readers install
+
+        text = Path(rules).read_bytes()
+        return Fixed(Rulebook(parse_rules(text, os.fspath(rules)).rules)), True
+    if not hasattr(rules, "current"):
+        raise UsageError(
+            f"rules are a file, the URL of a source, a RuleSet or a Rulebook, not {rules!r}"
+        )
+    return rules, False
+
+
+class Question(NamedTuple, Generic[H]):
+    """What the engine is to be asked about one request."""
+
+    charges: tuple[Charge, ...]
+    hit: H | None
+    """The engine's fast path, where there is one limit to ask."""
+    rulebook: Rulebook
+
+    @property
+    def request(self) -> Asked:
+        """All charges together."""
+        return Asked(self.charges)
+
+
+class Ruled(Generic[H]):
+    """A limiter's rules, and how its engine counts for each of them. `bind` is the engine's."""
+
+    def __init__(
+        self, rules: RulesLike | None, on_error: OnError, bind: Callable[[Limit, str | None], H]
+    ) -> None:
+        if on_error not in {"raise", "open", "closed"}:
+            raise UsageError(f"on_error is 'raise', 'open' or 'closed', not {on_error!r}")
+        self._on_error = on_error
+        self._bind = bind
+        self._rules: LiveRules | None = None
+        self.owned = False
+        """Whether the rules were opened here, and have to be closed."""
+        if rules is not None:
+            self._rules, self.owned = open_rules(rules)
+        self._bound: tuple[Rulebook | None, dict[tuple[str | None, int], H]] = (None, {})
+
+    @property
+    def version(self) -> str | None:
+        """Names the rules that hold now."""
+        return None if self._rules is None else self._rules.current.version
+
+    @property
+    def current(self) -> Rulebook:
+        """The rules that hold now."""
+        if self._rules is None:
+            raise UsageError(
+                "this limiter has no rules; make it with Limiter(rules='rules.yaml'), or ask hit()"
+            )
+        return self._rules.current
+
+    def close(self) -> None:
+        """Stop following the rules, if they were opened here."""
+        if self._rules is not None and self.owned:
+            self._rules.close()
+
+    def question(self, request: Request) -> Question[H] | None:
+        """What to ask about this request; nothing if no rule is about it."""
+        rulebook = self.current
+        charges = rulebook.charges(request)
+        if not charges:
+            return None
+        hit = None
+        if len(charges) == 1:
+            (charge,) = charges
+            if charge.kind is Kind.TAKE and len(charge.limits) == 1:
+                hit = self._hit(charge, rulebook)
+        return Question(charges, hit, rulebook)
+
+    def _hit(self, charge: Charge, rulebook: Rulebook) -> H:
+        """How to count for one rule and limit; other rules are forgotten as soon as they do not hold any more."""
+        bound_for, bound = self._bound
+        if bound_for is not rulebook:
+            self._bound = (rulebook, bound := {})
+        # The rulebook keeps its limits alive, and so what they are known by.
+        known_by = (charge.rule, id(charge.limits))
+        hit = bound.get(known_by)
+        if hit is None:
+            hit = bound[known_by] = self._bind(charge.limits[0], charge.rule)
+        return hit
+
+    def failed(self, question: Question[H], error: EngineError) -> Decision:
+        """The answer when the engine has none; raises `error` where that is what was asked for."""
+        rules = question.rulebook.by_id
+        says: dict[str | None, OnError] = {
+            charge.rule: rules[charge.rule or ""].on_error or self._on_error
+            for charge in question.charges
+            if charge.kind is Kind.TAKE
+        }
+        if "raise" in says.values() and "closed" not in says.values():
+            raise error
+        answers = [
+            answer
+            for charge in question.charges
+            for answer in _without_engine(charge, says.get(charge.rule, "open"))
+        ]
+        return combined(answers) if says else shadows_only(answers)
+
+
+def _without_engine(charge: Charge, on_error: OnError) -> list[Parts]:
+    """What one charge is answered when nobody was asked."""
+    closed = on_error != "open"
+    answer: Answer = (False, 0, CLOSED_RETRY_US, 0, 0) if closed else (True, 0, 0, 0, 0)
+    source: Any = "shadow" if charge.kind is Kind.SHADOW else "closed" if closed else "open"
+    return [
+        (charge.key, limit, answer, Context(source, True, charge.rule))  # noqa: FBT003 - as everywhere
+        for limit in charge.limits
+    ]
+
+
+def enforced(decision: Decision) -> Decision:
+    """The engine's answer, with shadows kept from speaking for the request."""
+    if decision[3][0] != "shadow":
+        return decision
+    return shadows_only(decision[3].rules or (decision,))
+
+
+def shadows_only(answers: Sequence[Parts]) -> Decision:
+    """The request passes, whatever these say."""
+    degraded = any(answer[3].degraded for answer in answers)
+    context = Context(degraded=degraded, rules=tuple(answers))
+    return Decision((answers[0][0], *UNLIMITED, context))
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a request is decided as it is, and what every rule would say to it now."""
+
+    trace: Trace
+    answers: tuple[Decision, ...]
+    """What each limit that applies would answer now, in the order of the trace; nothing was taken."""
+
+    @property
+    def allowed(self) -> bool:
+        """Whether the request would pass now."""
+        return self.passes_after == 0
+
+    @property
+    def passes_after(self) -> float:
+        """Seconds until it would pass if nobody else came: 0 for now, `math.inf` for never."""
+        enforced = {step.rule.rule_id for step in self.trace.steps if step.outcome == "enforced"}
+        return max(
+            (one.retry_after for one in self.answers if one.rule in enforced and not one), default=0
+        )
+
+    def of(self, rule_id: str) -> tuple[Decision, ...]:
+        """What the limits of one rule would answer."""
+        return tuple(answer for answer in self.answers if answer.rule == rule_id)
+
+
+def peeks(trace: Trace) -> Asked | None:
+    """What to ask the engine for an explanation: everything that applies, taking nothing."""
+    charges = tuple(charge.of_kind(Kind.PEEK) for charge in trace.charges)
+    return Asked(charges) if charges else None
+
+
+def explained(trace: Trace, decision: Decision | None) -> Explanation:
+    """The trace with the engine's answers to `peeks`."""
+    return Explanation(trace, () if decision is None else decision.rules)
