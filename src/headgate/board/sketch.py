@@ -1,21 +1,24 @@
-"""Space-Saving: the keys that are asked for most, in a fixed number of counters. Pure.
+"""The keys that are asked for most, in a fixed number of counters. Pure.
 
-A key that has no counter takes over the smallest one and inherits its count as its possible error, so for every key that
-is shown `hits - error <= truth <= hits`, and every key with more than `total / capacity` requests is shown (Metwally
-et al., 2005). Costs come in batches: folding a batch is a dictionary update for keys that have a counter and one step on a
-heap for those that have not.
+Space-Saving gives a key without a counter the smallest one (Metwally et al., 2005), which costs a step on a heap for every
+stranger. This is the same idea in batches (Anderson et al., 2017): strangers get counters until there are twice as many as
+wanted; then the count of the first one too many is subtracted from all, and those left with nothing go. At least `capacity + 1`
+counters pay for each such step, so what was ever subtracted is at most `total / (capacity + 1)`. That sum is the only
+error: for every key `hits - error <= truth <= hits`, and a key that is not shown was asked for at most `error` times.
 
 What was popular yesterday should not hide what is popular now. `RecentKeys` therefore counts in two generations, and the
-older one is dropped every `period`: it speaks of the last one to two periods.
+older one is dropped every period: it speaks of the last one to two periods.
 """
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush, nlargest
+from collections import Counter
+from heapq import nlargest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
 CAPACITY: Final = 1_000
 
@@ -29,59 +32,33 @@ class Hot(NamedTuple):
 
 
 class SpaceSaving:
-    """Counters for at most `capacity` keys."""
+    """Counters for about `capacity` keys: never more than twice that and a batch."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
-        self._counts: dict[str, int] = {}
-        self._errors: dict[str, int] = {}
-        self._heap: list[tuple[int, str]] = []
+        self._counts: Counter[str] = Counter()
+        self.floor = 0
+        """What a key that is not shown can have had at most."""
         self.total = 0
 
-    def add(self, batch: Mapping[str, int]) -> None:
+    def add(self, batch: Sequence[str]) -> None:
         """Count every key of a batch."""
-        counts = self._counts
-        for key, many in batch.items():
-            self.total += many
-            if key in counts:
-                counts[key] += many
-            elif len(counts) < self._capacity:
-                counts[key] = many
-                self._errors[key] = 0
-            else:
-                self._take_over(key, many)
+        self._counts.update(batch)
+        self.total += len(batch)
+        if len(self._counts) >= 2 * self._capacity:
+            self._purge()
 
     def top(self, many: int | None = None) -> list[Hot]:
         """The keys with the highest counts, the highest first."""
-        errors = self._errors
-        found = (Hot(key, count, errors[key]) for key, count in self._counts.items())
-        return nlargest(many or self._capacity, found, key=lambda hot: (hot.hits, hot.key))
+        floor = self.floor
+        tops = nlargest(many or self._capacity, self._counts.items(), key=itemgetter(1, 0))
+        return [Hot(key, count + floor, floor) for key, count in tops]
 
-    @property
-    def floor(self) -> int:
-        """What a key that is not shown can have had at most."""
-        return min(self._counts.values()) if len(self._counts) >= self._capacity else 0
-
-    def _take_over(self, key: str, many: int) -> None:
-        """Give the smallest counter to another key.
-
-        Counts in the heap are as old as their last visit. They can only be too small, so the top that is
-        up to date is the smallest of all.
-        """
-        counts, heap = self._counts, self._heap
-        if not heap:
-            heap.extend((count, one) for one, count in counts.items())
-            heapify(heap)
-        while True:
-            count, smallest = heappop(heap)
-            now = counts[smallest]
-            if now == count:
-                break
-            heappush(heap, (now, smallest))
-        del counts[smallest], self._errors[smallest]
-        counts[key] = count + many
-        self._errors[key] = count
-        heappush(heap, (count + many, key))
+    def _purge(self) -> None:
+        paid = sorted(self._counts.values(), reverse=True)[self._capacity]
+        left = {key: count - paid for key, count in self._counts.items() if count > paid}
+        self._counts = Counter(left)
+        self.floor += paid
 
 
 class RecentKeys:
@@ -92,7 +69,7 @@ class RecentKeys:
         self._now = SpaceSaving(capacity)
         self._before = SpaceSaving(capacity)
 
-    def add(self, batch: Mapping[str, int]) -> None:
+    def add(self, batch: Sequence[str]) -> None:
         """Count every key of a batch."""
         self._now.add(batch)
 
@@ -102,8 +79,13 @@ class RecentKeys:
 
     def top(self, many: int) -> list[Hot]:
         """The keys with the highest counts of both generations, the highest first."""
-        pair = [(one.top(), one.floor) for one in (self._before, self._now)]
-        return merged(pair, many)
+        return merged([_shortened(one, 2 * many) for one in (self._before, self._now)], many)
+
+
+def _shortened(sketch: SpaceSaving, many: int) -> tuple[list[Hot], int]:
+    """The top of a sketch, and what a key that is not in it can have had at most."""
+    top = sketch.top(many)
+    return top, top[-1].hits if len(top) == many else sketch.floor
 
 
 def merged(sketches: Iterable[tuple[Iterable[Hot], int]], many: int) -> list[Hot]:
@@ -117,5 +99,5 @@ def merged(sketches: Iterable[tuple[Iterable[Hot], int]], many: int) -> list[Hot
             counts[key] = counts.get(key, 0) + count - floor
             errors[key] = errors.get(key, 0) + error - floor
         floors += floor
-    found = (Hot(key, count + floors, errors[key] + floors) for key, count in counts.items())
-    return nlargest(many, found, key=lambda hot: (hot.hits, hot.key))
+    best = nlargest(many, counts.items(), key=itemgetter(1, 0))
+    return [Hot(key, count + floors, errors[key] + floors) for key, count in best]

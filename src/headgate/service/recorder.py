@@ -1,0 +1,231 @@
+"""Recorder: what a node has decided, in plain integers.
+
+On the hot path a decision is appended to a list, and a denial's time to another: nothing is looked up, nothing is hashed. The
+lists are folded into counters when they hold `FOLD_AT` decisions, when the board beats, and before anybody reads, so what is
+read is never behind. Used from one event loop only.
+
+Everything is bounded: series by `MAX_SERIES` (rules beyond that are counted together as `other`), top keys by the sketch, blocks
+by `MAX_BLOCKS`. Every duration is counted, none is sampled.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from ..algorithms import NEVER
+from ..board.model import Report, Totals
+from ..board.sheets import blocks_sheet, top_sheet
+from ..board.sketch import RecentKeys
+from ..charge import shown
+from ..clock import SystemClock
+from .blocks import Blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ..board.model import Block
+    from ..board.sketch import Hot
+    from ..clock import Clock
+    from ..decision import Context, Decision
+
+FOLD_AT: Final = 1_024
+MAX_SERIES: Final = 1_000
+NO_RULE: Final = "-"
+OTHER: Final = "other"
+TOP_SHARED: Final = 100
+"""How many of its top keys a node puts up for the others."""
+TOP_PERIOD_US: Final = 60_000_000
+BUCKETS_NS: Final = (
+    10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
+    25_000_000, 50_000_000, 100_000_000, 250_000_000, 500_000_000, 1_000_000_000,
+)  # fmt: skip
+"""Upper bounds of the duration histogram; one more bucket holds what took longer."""
+
+FIRST: Final = itemgetter(0)
+NAME: Final = attrgetter("name")
+RETRY_AFTER: Final = itemgetter(2)
+RULE: Final = itemgetter(2)
+RULES: Final = itemgetter(4)
+"""Where a decision's parts keep them; `Context` and `Answer` are tuples."""
+
+
+class Series(NamedTuple):
+    """The labels of one counter."""
+
+    rule: str
+    algorithm: str
+    result: str
+    """`allowed`, `denied`, or `never` when the cost could not fit even an idle key."""
+    source: str
+
+
+class Record(Protocol):
+    """What the hot path calls after every decision."""
+
+    def __call__(self, decision: Decision, took_ns: int = 0) -> None:
+        """A decision was made, and took that long."""
+
+
+class Durations:
+    """A histogram with fixed buckets."""
+
+    __slots__ = ("counts", "sum_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_NS) + 1)
+        self.sum_ns = 0
+
+    def add(self, took_ns: list[int]) -> None:
+        """Count a batch: sorted once, it falls into its buckets by a few searches."""
+        took_ns.sort()
+        at = bisect_right(took_ns, 0)  # What was not timed.
+        for bucket, bound_ns in enumerate(BUCKETS_NS):
+            below, at = at, bisect_right(took_ns, bound_ns, at)
+            self.counts[bucket] += at - below
+        self.counts[-1] += len(took_ns) - at
+        self.sum_ns += sum(took_ns)
+
+
+class Recorder:
+    """Counts what a node does."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self._decisions: list[Decision] = []
+        self._took_ns: list[int] = []
+        self._denied_ns: list[int] = []
+        self.record = self._recording()
+        self._checks: Counter[tuple[str | None, str, bool | None, str]] = Counter()
+        self._blocks = Blocks()
+        self._keys = RecentKeys()
+        self._turn_us = self._clock.now_us() + TOP_PERIOD_US
+        self._requests = self._denied = 0
+        self.durations = Durations()
+        self.failures: Counter[str] = Counter()
+        """Checks that could not be decided, by whether they may have been charged."""
+        self.ignored_fields = 0
+
+    def _recording(self) -> Record:
+        """`record(decision, took_ns)`, with everything it needs at hand: it is called for every decision."""
+        decisions, ticks, fold = self._decisions, self._clock.ticks, self.fold
+        append, append_took, append_denied = (
+            decisions.append, self._took_ns.append, self._denied_ns.append,
+        )  # fmt: skip
+
+        def record(decision: Decision, took_ns: int = 0) -> None:
+            """A decision was made, and took that long."""
+            append(decision)
+            append_took(took_ns)
+            if not decision[2][0]:
+                append_denied(ticks())
+            if len(decisions) >= FOLD_AT:
+                fold()
+
+        return record
+
+    def record_failure(self, error: Exception) -> None:
+        """A check could not be answered, because the store failed."""
+        self.failures["unknown" if getattr(error, "indefinite", False) else "not_charged"] += 1
+
+    def record_ignored_fields(self, count: int) -> None:
+        """A body had that many fields that nobody knows."""
+        self.ignored_fields += count
+
+    def fold(self) -> None:
+        """Count what was appended. Written as passes over whole lists, which run in C."""
+        if not self._decisions:
+            return
+        decisions, denied_ns = self._decisions[:], self._denied_ns[:]
+        self.durations.add(self._took_ns[:])
+        self._decisions.clear()
+        self._denied_ns.clear()
+        self._took_ns.clear()
+        keys, limits, answers, contexts = zip(*decisions, strict=True)
+        allowed = tuple(map(FIRST, answers))
+        series = zip(
+            map(RULE, contexts), map(NAME, limits), allowed, map(FIRST, contexts), strict=True
+        )
+        self._checks.update(series)
+        self._keys.add(keys)
+        if denied_ns or self._blocks:
+            denials = [decision for decision in decisions if not decision[2][0]]
+            at_ns = dict(zip(map(FIRST, denials), denied_ns, strict=True))  # The last of each key.
+            self._blocks.update(
+                dict(zip(keys, decisions, strict=True)), at_ns, self._clock.epoch_ns
+            )
+            if NEVER in map(RETRY_AFTER, answers):
+                self._fold_nevers(denials)
+        if any(map(RULES, contexts)):
+            self._fold_shadows(contexts)
+        self._requests += len(decisions)
+        self._denied += len(denied_ns)
+
+    def _fold_nevers(self, denials: list[Decision]) -> None:
+        """Count costs that are too large for ever apart: no waiting helps against them."""
+        for decision in denials:
+            if decision[2][2] == NEVER and decision[3][0] != "ban":
+                _, limit, _, context = decision
+                self._checks[context.rule, limit.name, False, context.source] -= 1
+                self._checks[context.rule, limit.name, None, context.source] += 1
+
+    def _fold_shadows(self, contexts: Iterable[Context]) -> None:
+        """Count rules that would have denied, if they were enforced."""
+        for context in contexts:
+            for _, limit, answer, own in context.rules:
+                if own.source == "shadow" and not answer[0]:
+                    self._checks[own.rule, limit.name, False, own.source] += 1
+
+    @property
+    def totals(self) -> Totals:
+        """Decisions and denials since the node started."""
+        self.fold()
+        return Totals(self._requests, self._denied)
+
+    def checks(self) -> Mapping[Series, int]:
+        """How many decisions of each kind there were."""
+        self.fold()
+        counted: dict[Series, int] = {}
+        for (rule, algorithm, allowed, source), many in self._checks.items():
+            if not many:
+                continue
+            result = "never" if allowed is None else "allowed" if allowed else "denied"
+            series = Series(rule or NO_RULE, algorithm, result, source)
+            if series not in counted and len(counted) >= MAX_SERIES:
+                series = series._replace(rule=OTHER)
+            counted[series] = counted.get(series, 0) + many
+        return counted
+
+    def blocks(self, now_us: int) -> list[Block]:
+        """The keys that this node denies right now."""
+        self.fold()
+        return self._blocks.live(now_us)
+
+    def unblock(self, key: str) -> None:
+        """Something has been done about a key: it may not be denied any more."""
+        self.fold()
+        self._blocks.forget(key)
+
+    def top(self, many: int = TOP_SHARED) -> tuple[list[Hot], int]:
+        """The keys that are asked for most, and how often any other may have been."""
+        self.fold()
+        top = self._keys.top(many)
+        return top, top[-1].hits if len(top) == many else 0
+
+    def report(self, *, alone: bool = False) -> Report:
+        """What the board is told, once a second; a node that is alone keeps its lists to itself."""
+        self.fold()
+        now_us = self._clock.now_us()
+        if now_us >= self._turn_us:
+            self._keys.turn()
+            self._turn_us = now_us + TOP_PERIOD_US
+        totals = Totals(self._requests, self._denied)
+        if alone:
+            return Report(totals)
+        top, floor = self.top()
+        # A list holds what people look at, and a key may be long.
+        shared = [hot._replace(key=shown(hot.key)) for hot in top]
+        sheets = {"blocks": blocks_sheet(self.blocks(now_us)), "top": top_sheet(shared, floor)}
+        return Report(totals, sheets)
