@@ -60,7 +60,8 @@ _VALUE: Final = Text(high=8_192)
 _HEADER: Final = Text(
     high=256,
     pattern=r"[!#$%&'*+.^_`|~0-9A-Za-z-]+",
-    must="be the name of a header: letters, digits and hyphens",
+    must="be the name of a header",
+    remedy="write letters, digits and hyphens",
     called="name of a header",
 )
 _RATE: Final = Text(high=1_000, called="[rate](rates.md)")
@@ -172,7 +173,8 @@ MATCH: Final = Section(
                 Text(
                     high=32,
                     pattern=r"[!#$%&'+.^_`|~0-9A-Za-z-]+",
-                    must="be a method such as GET; to match all of them, leave out `methods`",
+                    must="be a method such as GET",
+                    remedy="to match every method, leave out `methods`",
                     called="method",
                 ),
                 64,
@@ -287,7 +289,7 @@ RULE: Final = Section(
             kind=Text(
                 high=128,
                 pattern=r"[A-Za-z0-9][A-Za-z0-9._:@-]*",
-                must="begin with a letter or a digit and go on with those or with . _ : @ -",
+                must="consist of letters, digits and . _ : @ -, with a letter or a digit first",
                 called="name",
             ),
             about="Its name, once in a set: in answers, metrics and sources. What was used is kept under it.",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .faults import At, Faults
 
 QUOTE_IT: Final = "put it in quotes"
+NO_FIELDS: Final[frozenset[str]] = frozenset()
 
 
 class Kind(Protocol):
@@ -46,6 +47,7 @@ class Text:
     """A regular expression that means the same in Python and in JavaScript."""
     must: str = ""
     """What the pattern asks for, in words that follow "must"."""
+    remedy: str = "choose another one"
     called: str = "text"
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
@@ -59,7 +61,7 @@ class Text:
         elif not value.isascii() and not is_whole_text(value):
             faults.add(at, f"{shown(value)} has half a character in it", "write it out as UTF-8")
         elif self.pattern is not None and not re.fullmatch(self.pattern, value):
-            faults.add(at, f"{shown(value)} must {self.must}", "choose another one")
+            faults.add(at, f"{shown(value)} must {self.must}", self.remedy)
 
     def schema(self) -> dict[str, Any]:
         """A string."""
@@ -296,44 +298,49 @@ class Section:
     def __init__(self, name: str, fields: Sequence[Field], *, complete: bool = True) -> None:
         self.name = name
         self.fields = tuple(fields)
-        self.required = [one for one in self.fields if one.required]
+        self.required = {one.name: one for one in self.fields if one.required}
         self.complete = complete
         self.by_name = {name: one for one in self.fields for name in (one.name, *one.aliases)}
         self._with_aliases = [one for one in self.fields if one.aliases]
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
         """Check every field; what is null counts as left out."""
-        if type(value) is not dict:
+        if type(value) is dict:
+            self.check_fields(value, at, faults)
+        else:
             names = ", ".join(one.name for one in self.fields[:3])
-            faults.add(
-                at, f"must be a mapping, not {shown(value)}", f"write its fields, such as {names}"
-            )
-            return
+            message = f"must be a mapping, not {shown(value)}"
+            faults.add(at, message, f"write its fields, such as {names}")
+
+    def check_fields(self, value: Mapping[str, Any], at: At, faults: Faults) -> frozenset[str]:
+        """The same for what is known to be a mapping; tells which fields something is wrong with."""
+        before = len(faults)
+        bad = NO_FIELDS
         for key, item in value.items():
             one = self.by_name.get(key)
             if one is None:
-                remedy = (
-                    nearest(key, self.by_name)
-                    or f"there are {', '.join(f.name for f in self.fields)}"
-                )
+                names = ", ".join(one.name for one in self.fields)
+                remedy = nearest(key, self.by_name) or f"there are {names}"
                 faults.add((at, key), f"there is no field {shown(key)} here", remedy)
             elif item is not None:
                 one.kind.check(item, (at, key), faults)
+                if len(faults) > before:
+                    bad |= {one.name}
+            before = len(faults)
         if self.complete:
             self.check_required(value, at, faults)
         for one in self._with_aliases:
-            names_used = [name for name in (one.name, *one.aliases) if name in value]
-            if len(names_used) > 1:
-                faults.add(
-                    (at, names_used[1]),
-                    f"{' and '.join(names_used)} are the same field",
-                    "keep one of them",
-                )
+            used = [name for name in (one.name, *one.aliases) if name in value]
+            if len(used) > 1:
+                message = f"{' and '.join(used)} are the same field"
+                faults.add((at, used[1]), message, "keep one of them")
+                bad |= {one.name}
+        return bad
 
     def check_required(self, value: Mapping[str, Any], at: At, faults: Faults) -> None:
         """Note what must be there and is not."""
-        for one in self.required:
-            if all(value.get(name) is None for name in (one.name, *one.aliases)):
+        for name, one in self.required.items():
+            if value.get(name) is None and all(value.get(also) is None for also in one.aliases):
                 remedy = f"write it, such as {one.name}: {one.example}"
                 faults.add(at, f"there is no `{one.name}`", remedy)
 
@@ -349,7 +356,7 @@ class Section:
             properties[one.name] = described
             for alias in one.aliases:
                 properties[alias] = described
-        required = {"required": [one.name for one in self.required]} if self.complete else {}
+        required = {"required": [*self.required]} if self.complete else {}
         return {
             "type": "object",
             "properties": properties,

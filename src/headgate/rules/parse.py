@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from .advice import advise
-from .build.filling import filled
-from .build.rule import build_rule
+from .parts.filling import filled
+from .parts.rule import build_rule
 from .document import Document, path_text, read_document
 from .faults import Faults, shown, steps_of
 from .fields import DEFAULTS, FILE, MAX_RULES, RULE
@@ -27,7 +28,7 @@ from .problem import Problem, RulesError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .build.where import Where
+    from .parts.where import Where
     from .faults import At
 
 VERSION_DIGITS: Final = 16
@@ -130,8 +131,8 @@ class _Placed:
     at: At
 
     def problem(self, field: str, message: str, remedy: str) -> Problem:
-        """A problem with a field of it, or with all of it."""
-        steps = [*steps_of(self.at), *(field.split(".") if field else ())]
+        """What is to be said about a field of it."""
+        steps = [*steps_of(self.at), *field.split(".")]
         line = self.document.line(steps)
         return Problem(self.document.name, line, path_text(steps), message, remedy)
 
@@ -142,6 +143,8 @@ class _Reading:
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
         self._placed: dict[str, _Placed] = {}
+        self._ids: dict[str, tuple[Document, At]] = {}
+        self._count = 0
         self._problems: list[Problem] = []
         self._cases: list[Case] = []
         self._names: list[str] = []
@@ -163,6 +166,8 @@ class _Reading:
         value = document.value
         if type(value) is list:
             self._take_rules(value, None, {}, faults)
+        elif value is None:
+            faults.add(None, "there is nothing in it", "write at least one rule")
         elif type(value) is not dict:
             remedy = "write a rule, a list of rules, or `rules:` with a list below it"
             faults.add(None, f"these are no rules, but {shown(value)}", remedy)
@@ -175,12 +180,12 @@ class _Reading:
     def _take_file(self, value: dict[str, Any], faults: Faults) -> None:
         rules, defaults = value.get("rules"), value.get("defaults") or {}
         # What is in these two is checked below, rule by rule; here they only have to be known.
-        outside = {"rules": [] if type(rules) is list else rules, "defaults": None}
+        outside: dict[str, Any] = {"rules": [] if type(rules) is list else rules, "defaults": None}
         FILE.check({**value, **outside}, None, faults)
         before = len(faults)
         DEFAULTS.check(defaults, (None, "defaults"), faults)
         if len(faults) > before:
-            defaults = {}
+            defaults = None  # What they would have said is unknown, so rules cannot be told to be incomplete.
         tests = value.get("tests")
         if type(tests) is list:
             self._cases += [Case(faults.document, i, case) for i, case in enumerate(tests)]
@@ -188,35 +193,47 @@ class _Reading:
             self._take_rules(rules, (None, "rules"), defaults, faults)
 
     def _take_rules(
-        self, rules: list[Any], at: At, defaults: dict[str, Any], faults: Faults
+        self, rules: list[Any], at: At, defaults: dict[str, Any] | None, faults: Faults
     ) -> None:
-        if len(self._placed) + len(rules) > MAX_RULES:
-            message = f"there are more than {MAX_RULES} rules"
-            faults.add(at, message, "use `overrides`, names in path patterns, or fewer rules")
-            return
         for i, rule in enumerate(rules):
+            if self._count > MAX_RULES:
+                break
             self._take_rule(rule, (at, i), defaults, faults)
 
-    def _take_rule(self, written: Any, at: At, defaults: dict[str, Any], faults: Faults) -> None:
+    def _take_rule(
+        self, written: Any, at: At, defaults: dict[str, Any] | None, faults: Faults
+    ) -> None:
         self._pause()
+        self._count += 1
+        if self._count > MAX_RULES:
+            message = f"this is rule {self._count}, and a set has at most {MAX_RULES}"
+            faults.add(at, message, "use `overrides`, or names in path patterns")
+            return
         before = len(faults)
-        RULE.check(written, at, faults)
-        if len(faults) > before:
+        if type(written) is not dict:
+            RULE.check(written, at, faults)
+            return
+        bad = RULE.check_fields(written, at, faults)
+        self._take_id(written.get("rule_id"), at, faults)
+        if defaults is None:
             return
         document = filled(written, defaults)
-        rule = build_rule(document, at, _where(written, at, defaults), faults)
-        if rule is None:
+        rule = build_rule(document, at, _where(written, at, defaults), faults, bad=bad)
+        if rule is None or len(faults) > before:
             return
-        placed = _Placed(rule, faults.document, at)
-        other = self._placed.setdefault(rule.rule_id, placed)
-        if other is not placed:
-            line = other.document.line([*steps_of(other.at), "rule_id"])
-            there = f"{other.document.name}:{line}" if line else other.document.name
-            message = f"the id {rule.rule_id!r} is already in {there}"
-            self._problems.append(placed.problem("rule_id", message, "give one of them another id"))
-        elif len(self._placed) > MAX_RULES:
-            del self._placed[rule.rule_id]
-            faults.add(at, f"there are more than {MAX_RULES} rules", "use fewer")
+        self._placed[rule.rule_id] = _Placed(rule, faults.document, at)
+
+    def _take_id(self, rule_id: Any, at: At, faults: Faults) -> None:
+        """Note where an id was used, also for a rule that is wrong in other ways; nobody else may use it."""
+        if type(rule_id) is not str:
+            return
+        document = faults.document
+        other, other_at = self._ids.setdefault(rule_id, (document, at))
+        if other_at is not at or other is not document:
+            line = other.line([*steps_of(other_at), "rule_id"])
+            there = f"{other.name}:{line}" if line else other.name
+            message = f"the id {shown(rule_id)} is already in {there}"
+            faults.add((at, "rule_id"), message, "give one of them another id")
 
     def finish(self) -> Parsed:
         """The set, or all that is wrong."""
@@ -240,16 +257,23 @@ class _Reading:
 
 
 def _is_file(value: dict[str, Any]) -> bool:
-    """Whether a mapping is a file with rules in it, and not one rule."""
-    return "rules" in value or (
-        "rule_id" not in value and any(name in FILE.by_name for name in value)
-    )
+    """Whether a mapping is a file with rules in it, or was meant to be, and not one rule."""
+    if "rules" in value or "rule_id" in value:
+        return "rules" in value
+    known = [*RULE.by_name, *FILE.by_name]
+    meant = [get_close_matches(name, known, n=1) for name in value]
+    return any(names[0] in FILE.by_name for names in meant if names)
 
 
 def _where(written: Mapping[str, Any], at: At, defaults: Mapping[str, Any]) -> Where:
-    """Where each field of a rule was written: in the rule or in the defaults, under whichever name."""
+    """Where each field of a rule was written: in the rule or in the defaults, under whichever name.
+
+    What was written nowhere is missing from the rule as a whole.
+    """
 
     def place(name: str) -> At:
+        if name in written:
+            return (at, name)
         field = RULE.by_name[name]
         for values, here in ((written, at), (defaults, (None, "defaults"))):
             for known in (field.name, *field.aliases):

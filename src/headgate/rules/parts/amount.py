@@ -1,0 +1,154 @@
+"""How much: `rate`, `limit` or `limits`, and the limits that they stand for."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from ...algorithms import Calendar, Limit
+from ...rate import Rate, limits_of
+from ..fields import ALGORITHMS
+from .filling import UNWANTED, filled
+from .where import Where, attempt, inside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..faults import At, Faults
+
+FORMS: Final = ("rate", "limits", "limit")
+NO_LIMITS: Final[tuple[Limit, ...]] = ()
+
+
+def limits_from(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
+    """The limits that these fields stand for; none when something is wrong with them."""
+    form = _form(amount, where, faults)
+    if form is None:
+        return NO_LIMITS
+    if form == "rate":
+        limits = _from_rate(amount, where, faults)
+    elif form == "limit":
+        limits = _from_limit(amount, where, faults)
+    else:
+        limits = _from_list(amount, where, faults)
+    if len(limits) > 1 and len({limit.identity for limit in limits}) < len(limits):
+        message = "two limits have the same algorithm and window"
+        faults.add(where(form), message, "keep the tighter of the two")
+        return NO_LIMITS
+    return limits
+
+
+def limits_of_override(
+    written: Any, amount: Mapping[str, Any], at: At, faults: Faults
+) -> tuple[Limit, ...]:
+    """The limits of one override of a rule that has `amount`."""
+    if isinstance(written, dict):
+        return limits_from(filled(written, amount), lambda name: (at, name), faults)
+    own = {"rate": written} if isinstance(written, str) else {"limits": written}
+    return limits_from(filled(own, amount), lambda name: at if name in own else (at, name), faults)
+
+
+def _form(amount: Mapping[str, Any], where: Where, faults: Faults) -> str | None:
+    """Which of the three ways to say it was chosen; exactly one is right, with nothing that belongs to another."""
+    used = [form for form in FORMS if amount.get(form) is not None]
+    if not used:
+        remedy = "write a `rate` such as 100/minute, or `limit` and `window_size_seconds`"
+        faults.add(where("rate"), "does not say how much is allowed", remedy)
+        return None
+    form = used[0]
+    unwanted = UNWANTED[form] - ({"burst"} if form == "rate" else set())
+    extra = sorted(name for name in unwanted if amount.get(name) is not None)
+    if extra:
+        message = f"`{extra[0]}` does not go together with `{form}`"
+        faults.add(where(extra[0]), message, "keep one of the two")
+        return None
+    return form
+
+
+def _from_rate(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
+    text, burst = amount["rate"], amount.get("burst")
+    if burst is None:
+        return (
+            attempt(partial(limits_of, text, _algorithm(amount)), where("rate"), faults)
+            or NO_LIMITS
+        )
+    rates = attempt(partial(Rate.parse_all, text), where("rate"), faults)
+    if rates is None:
+        return NO_LIMITS
+    if len(rates) > 1 or rates[0].burst is not None:
+        message = f"`burst` is not clear beside the rate {text!r}"
+        faults.add(where("burst"), message, "write it in the rate, such as '100/minute burst 20'")
+        return NO_LIMITS
+    (rate,) = rates
+
+    def make() -> tuple[Limit, ...]:
+        window = None if rate.calendar else timedelta(microseconds=rate.window_us)
+        return limits_of(
+            Rate(rate.limit, window, burst, calendar=rate.calendar), _algorithm(amount)
+        )
+
+    return attempt(make, where("burst"), faults) or NO_LIMITS
+
+
+def _from_limit(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
+    written, window = amount.get("calendar"), amount.get("window_size_seconds")
+    if written is None and window is None:
+        remedy = "write `window_size_seconds`, or `calendar`"
+        faults.add(where("limit"), "has no window", remedy)
+        return NO_LIMITS
+    if written is not None and window is not None:
+        message = "`calendar` and `window_size_seconds` both say how long"
+        faults.add(where("calendar"), message, "keep one of them")
+        return NO_LIMITS
+    calendar = None
+    if written is not None:
+        calendar = attempt(partial(_calendar, written), where("calendar"), faults)
+        if calendar is None:
+            return NO_LIMITS
+    make = partial(
+        _plain_limits, amount["limit"], window, amount.get("burst"), calendar, _algorithm(amount)
+    )
+    return attempt(make, where("limit"), faults) or NO_LIMITS
+
+
+@lru_cache(maxsize=16_384)
+def _plain_limits(
+    limit: int,
+    window: float | None,
+    burst: int | None,
+    calendar: Calendar | None,
+    algorithm: str | None,
+) -> tuple[Limit, ...]:
+    return limits_of(Rate(limit, window, burst, calendar=calendar), algorithm)
+
+
+def _from_list(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
+    """Every item on its own, counted as the rule says where it does not say it itself."""
+    at = where("limits")
+    common = {} if amount.get("algorithm") is None else {"algorithm": amount["algorithm"]}
+    before = len(faults)
+    limits: list[Limit] = []
+    for i, item in enumerate(amount["limits"]):
+        if isinstance(item, str):
+            limits += limits_from({"rate": item, **common}, _always((at, i)), faults)
+        else:
+            limits += limits_from({**common, **item}, inside((at, i)), faults)
+    return NO_LIMITS if len(faults) > before else tuple(limits)
+
+
+def _always(at: At) -> Where:
+    return lambda _: at
+
+
+def _calendar(written: str | dict[str, Any]) -> Calendar:
+    if isinstance(written, str):
+        return Calendar(written)
+    return Calendar(
+        written["period"], written.get("time_zone") or "UTC", written.get("anchor") or 1
+    )
+
+
+def _algorithm(amount: Mapping[str, Any]) -> str | None:
+    name = amount.get("algorithm")
+    return None if name is None else ALGORITHMS.also.get(name, name)

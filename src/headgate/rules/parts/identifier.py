@@ -1,0 +1,90 @@
+"""Whom a request is counted for: one name, a list of names, or a template.
+
+name      = ip_address | user_id | api_key | path | host | method | global
+          | header:<name> | descriptor:<key> | {<name in the path pattern>}
+template  = text with { name } in it, such as "{user_id}:{header:x-team}"
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from ...errors import UsageError
+from ..kinds import nearest
+from ..model import Identifier, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+PlainKind = Literal["ip_address", "user_id", "api_key", "path", "host", "method", "global"]
+PLAIN: Final[tuple[PlainKind, ...]] = get_args(PlainKind)
+EXAMPLES: Final = (
+    "write one of " + ", ".join(PLAIN) + ", header:<name>, descriptor:<key>, "
+    "or {<name>} for a name in the path pattern"
+)
+_PLAINLY: Final = {name: Identifier(parts=(Part(kind=name),)) for name in PLAIN}
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PIECE: Final = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
+
+
+def identifier_of(written: str | list[str], names: Collection[str]) -> Identifier:
+    """Read an identifier of a rule whose path pattern has these `names`; raises `UsageError`."""
+    if isinstance(written, list):
+        parts = tuple(_item(item, names) for item in written)
+        if len(set(parts)) < len(parts):
+            raise UsageError("the same part is there twice; keep one of them")
+        return Identifier(parts=parts)
+    if written in _PLAINLY:
+        return _PLAINLY[written]
+    if "{" not in written and "}" not in written:
+        return Identifier(parts=(_part(written),))
+    parts = tuple(_template(written, names))
+    if len(parts) == 1:
+        return Identifier(parts=parts)
+    return Identifier(parts=parts, joined=True)
+
+
+def _item(item: str, names: Collection[str]) -> Part:
+    """One item of a list: a name, or a name in braces."""
+    if item.startswith("{") and item.endswith("}"):
+        return _placeholder(item[1:-1], names)
+    return _part(item)
+
+
+def _template(text: str, names: Collection[str]) -> Any:
+    for found in _PIECE.finditer(text):
+        placeholder, fixed = found[1], found[2]
+        if placeholder is not None:
+            yield _placeholder(placeholder, names)
+        elif fixed is not None:
+            yield Part(kind="text", name=fixed)
+        else:
+            raise UsageError(f"a brace in {text!r} has no partner; {EXAMPLES}")
+
+
+def _placeholder(word: str, names: Collection[str]) -> Part:
+    if word in names:
+        return Part(kind="path", name=word)
+    if word in _PLAINLY or ":" in word:
+        return _part(word)
+    have = f"has {', '.join(sorted(names))}" if names else "has no names"
+    raise UsageError(
+        f"{'{' + word + '}'!r} stands for nothing, the path pattern {have}; {EXAMPLES}"
+    )
+
+
+def _part(word: str) -> Part:
+    if word in _PLAINLY:
+        return _PLAINLY[word].parts[0]
+    kind, colon, name = word.partition(":")
+    if kind == "header" and colon:
+        if not _HEADER_NAME.fullmatch(name):
+            raise UsageError(
+                f"{name!r} is not the name of a header; write header:x-team, or the like"
+            )
+        return Part(kind="header", name=name.lower())
+    if kind == "descriptor" and name:
+        return Part(kind="descriptor", name=name)
+    remedy = nearest(word, PLAIN) or EXAMPLES
+    raise UsageError(f"{word!r} is not something that a request is counted for; {remedy}")
