@@ -112,6 +112,8 @@ class Entry:
     forced: bool = False
     version: int = 0
     """The version that the change made, where it has just been made; 0 in a history."""
+    warning: str = ""
+    """What its author should know: that comments were lost, say."""
 
 
 class Source(Protocol):

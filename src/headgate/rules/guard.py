@@ -1,0 +1,129 @@
+"""The guard: changes so large that they are more likely a mistake than a wish. Pure.
+
+It is asked twice: where somebody pushes rules, who can then insist, and on every node that is about to use them, for rules
+can also be changed by other ways. A rule that is switched off counts as gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .model import Rule, RuleSet
+
+RAISED: Final = 100
+"""A limit that is raised by this factor at once is suspicious."""
+SHOWN: Final = 3
+
+
+class GuardRefused(ConfigError):  # noqa: N818 - it says who did what
+    """Rules that work, but change too much at once. `objections` says what; nothing was changed."""
+
+    def __init__(self, objections: Sequence[str]) -> None:
+        super().__init__(
+            f"{'; '.join(objections)}: if that is what you want, push them again with --force"
+        )
+        self.objections = tuple(objections)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return GuardRefused, (self.objections,)
+
+
+def objections(old: RuleSet | None, new: RuleSet) -> list[str]:
+    """What speaks against putting `new` in the place of `old`; nothing if there is nothing."""
+    now = _enabled(new)
+    if not now:
+        return ["there is no rule left that is switched on, so nobody would be limited"]
+    if old is None:
+        return []
+    before = _enabled(old)
+    found = []
+    gone = before.keys() - now.keys()
+    if 2 * len(gone) > len(before):
+        found.append(f"{len(gone)} of {len(before)} rules would be gone ({_some(sorted(gone))})")
+    raised = [
+        f"{rule_id} {factor:.0f}-fold"
+        for rule_id in sorted(before.keys() & now.keys())
+        if before[rule_id] is not now[rule_id]
+        and (factor := _factor(before[rule_id], now[rule_id])) >= RAISED
+    ]
+    if raised:
+        found.append(f"limits would be raised {RAISED}-fold or more ({_some(raised)})")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Which rules come, go and change, by their ids."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    def __str__(self) -> str:
+        """`2 added, 1 changed`."""
+        parts = [
+            f"{len(ids)} {word}"
+            for word, ids in (
+                ("added", self.added),
+                ("removed", self.removed),
+                ("changed", self.changed),
+            )
+            if ids
+        ]
+        return ", ".join(parts) or "nothing changed"
+
+
+def difference(old: Mapping[str, object], new: Mapping[str, object]) -> Difference:
+    """What is different between two sets of documents, by rule id."""
+    return Difference(
+        added=tuple(sorted(new.keys() - old.keys())),
+        removed=tuple(sorted(old.keys() - new.keys())),
+        changed=tuple(
+            sorted(rule_id for rule_id in old.keys() & new.keys() if old[rule_id] != new[rule_id])
+        ),
+    )
+
+
+def documents_of(rules: RuleSet | None) -> dict[str, object]:
+    """The rules as they were written, by id."""
+    return {} if rules is None else {rule.rule_id: rule.document for rule in rules.rules}
+
+
+def _enabled(rules: RuleSet) -> dict[str, Rule]:
+    return {rule.rule_id: rule for rule in rules.rules if rule.enabled}
+
+
+def _factor(old: Rule, new: Rule) -> Fraction:
+    """By how much more the new limits let through: for each window, or for the strictest of all."""
+    before = {limit.window_us: limit.limit for limit in old.limits}
+    now = {limit.window_us: limit.limit for limit in new.limits}
+    if before.keys() == now.keys():
+        return max(
+            (_ratio(Fraction(now[window]), Fraction(before[window])) for window in now),
+            default=Fraction(0),
+        )
+    return _ratio(_strictest(now), _strictest(before))
+
+
+def _strictest(limits: Mapping[int, int]) -> Fraction:
+    per_us: Callable[[int], Fraction] = lambda window: Fraction(limits[window], max(1, window))  # noqa: E731
+    return min(map(per_us, limits), default=Fraction(0))
+
+
+def _ratio(now: Fraction, before: Fraction) -> Fraction:
+    return now / before if before else Fraction(0)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

@@ -1,0 +1,306 @@
+"""Rules in a file: watched, replaced as a whole or not at all, and with a history beside it.
+
+    rules.yaml            the rules, as a person writes them
+    rules.yaml.history    one JSON line for every change that was made through Headgate
+
+A file has no version of its own, and its owner may well put an older one back: the newest content is the newest version.
+What matters to an editor is whether the content is still the one that it saw. The history is locked while a change is
+made, and written first, so that no change goes unrecorded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import time
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from ...errors import ConfigError
+from ..reading import read_file
+from .base import (
+    KEPT_ENTRIES,
+    Edit,
+    Entry,
+    Head,
+    Progress,
+    Snapshot,
+    SourceError,
+    VersionConflict,
+)
+from .file_text import changed_text, rules_of
+from .file_watch import FileWatch
+from .journal import as_bytes, as_text, decode_entry, encode_entry, entry_of
+from .tree import conflict_with
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from .location import Location
+
+try:
+    import fcntl
+except ImportError:  # Windows: editors there must agree among themselves.
+    fcntl = None  # type: ignore[assignment]
+
+MAX_HISTORY_BYTES: Final = 16 * 1024 * 1024
+NO_LIMIT: Final = 1 << 40
+
+
+class FileStore:
+    """The rules in one file."""
+
+    ordered = False
+    warnings: tuple[str, ...] = ()
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        self._path = Path(location.path).absolute()
+        self._history = self._path.with_name(self._path.name + ".history")
+        self._watch: FileWatch | None = None
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether the file's folder is being watched."""
+        return self._watch is not None and self._watch.watching
+
+    def watch(self, notify: Callable[[], None]) -> None:
+        """Call `notify` whenever the file may have changed."""
+        self._watch = FileWatch([self._path, self._history], notify)
+        self._watch.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._watch is not None:
+            self._watch.stop()
+
+    def again(self) -> FileStore:
+        """A fresh one of the same file."""
+        return FileStore(self._location)
+
+    # Reading
+
+    def read(self) -> Snapshot:
+        """The file as it is now."""
+        data = self._read()
+        with contextlib.suppress(OSError):
+            version = self._path.stat().st_mtime_ns
+            return self._snapshot(data, version)
+        return self._snapshot(data, time.time_ns())
+
+    def read_for_edit(self) -> Snapshot:
+        """As `read`; a file that is not there yet is empty."""
+        try:
+            return self.read()
+        except SourceError:
+            if self._path.exists():
+                raise
+            return self._snapshot(b"", 0)
+
+    def rules_in(self, snapshot: Snapshot) -> Mapping[str, tuple[str, str]]:
+        """Every rule in the file, by its id; raises `RulesError` if the file is bad."""
+        data = snapshot.documents.get(self._path.name, b"")
+        if not data:
+            return {}
+        rules = rules_of(as_text(data), self._path.name)
+        return {rule_id: (rule_id, json.dumps(rule)) for rule_id, rule in rules.items()}
+
+    def name_for(self, rule_id: str) -> str:
+        """Rules in one file have no names but their ids."""
+        return rule_id
+
+    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[Entry]:
+        """The newest changes, the newest first."""
+        return [self._entry(line) for line in reversed(self._lines()[-limit:])]
+
+    def text_after(self, revision: int) -> bytes | None:
+        """The file as a revision left it: as the next change found it, if that was remembered."""
+        lines = {line["revision"]: line for line in self._lines()}
+        if revision + 1 in lines and "text_before" in lines[revision + 1]:
+            return as_bytes(lines[revision + 1]["text_before"])
+        return as_bytes(lines[revision]["text"]) if revision in lines else None
+
+    # Writing
+
+    def commit(self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None) -> Entry:
+        """Make the change, if the file's content is still the expected one; else raise `VersionConflict`."""
+        try:
+            with self._locked_history() as history:
+                return self._commit(edit, expected, history)
+        except OSError as error:
+            raise SourceError(
+                f"{error.filename or self._path}: {error.strerror or error}; nothing was written",
+                transient=False,
+            ) from error
+
+    def _commit(self, edit: Edit, expected: Snapshot, history: IO[bytes]) -> Entry:
+        lines = _decoded(history)
+        before = self._read() if self._path.exists() else b""
+        if _digest(before) != expected.token:
+            raise self._conflict(before, lines)
+        after, warning = self._text(edit, before)
+        entry = entry_of(edit, (lines[-1]["revision"] if lines else 0) + 1)
+        line = self._encoded(entry, before, after, lines)
+        end = history.seek(0, os.SEEK_END)
+        history.write(line)
+        history.flush()
+        os.fsync(history.fileno())
+        try:
+            _replace(self._path, after)
+        except BaseException:
+            history.truncate(end)
+            raise
+        if len(lines) >= KEPT_ENTRIES or end + len(line) > MAX_HISTORY_BYTES:
+            self._shorten()
+        return replace(entry, version=self._path.stat().st_mtime_ns, warning=warning)
+
+    def _text(self, edit: Edit, before: bytes) -> tuple[bytes, str]:
+        if edit.text is not None:
+            return edit.text, ""
+        changes = {
+            change.rule_id: None if change.after is None else json.loads(change.after)
+            for change in edit.changes
+        }
+        text, kept = changed_text(as_text(before), changes, self._path.name)
+        warning = f"{self._path.name} had to be written anew, and its comments are gone"
+        return as_bytes(text), "" if kept else warning
+
+    def _encoded(
+        self, entry: Entry, before: bytes, after: bytes, lines: Sequence[Mapping[str, Any]]
+    ) -> bytes:
+        data, _ = encode_entry(entry, "", whole=NO_LIMIT, part=NO_LIMIT)
+        line = {**json.loads(data), "digest": _digest(after), "text": as_text(after)}
+        if not lines or lines[-1]["digest"] != _digest(before):
+            line["text_before"] = as_text(before)  # Somebody changed it by hand.
+        forced = lines[-1]["last_forced"] if lines else 0
+        line["last_forced"] = entry.revision if entry.forced else forced
+        return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+    def _conflict(self, now: bytes, lines: Sequence[Mapping[str, Any]]) -> VersionConflict:
+        if lines and lines[-1]["digest"] == _digest(now):
+            rule_ids = [change["rule_id"] for change in lines[-1]["changes"]]
+            return conflict_with(_head(lines[-1]), rule_ids)
+        return VersionConflict(
+            f"{self._path} was changed meanwhile, not through Headgate; nothing was written: look at it "
+            "and try again"
+        )
+
+    # Files
+
+    def _read(self) -> bytes:
+        try:
+            return read_file(self._path)
+        except ConfigError as error:
+            raise SourceError(str(error)) from error
+
+    def _snapshot(self, data: bytes, version: int) -> Snapshot:
+        lines = self._lines()
+        head = _head(lines[-1]) if lines and lines[-1]["digest"] == _digest(data) else None
+        return Snapshot(
+            version=version,
+            documents={self._path.name: data},
+            head=head,
+            token=_digest(data),
+        )
+
+    def _lines(self) -> list[dict[str, Any]]:
+        try:
+            with self._history.open("rb") as history:
+                return _decoded(history)
+        except OSError:
+            return []
+
+    def _entry(self, line: Mapping[str, Any]) -> Entry:
+        return decode_entry(json.dumps(line).encode(), (), f"a line of {self._history}")
+
+    @contextlib.contextmanager
+    def _locked_history(self) -> Iterator[IO[bytes]]:
+        """The history, for one editor at a time."""
+        while True:
+            with self._history.open("a+b") as history:
+                if fcntl is not None:
+                    fcntl.flock(history, fcntl.LOCK_EX)
+                # It may have been replaced by a shorter one while we waited.
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(history.fileno()), self._history.stat()):
+                        yield history
+                        return
+
+    def _shorten(self) -> None:
+        """Forget the oldest changes."""
+        kept: list[bytes] = []
+        size = 0
+        for line in reversed(self._history.read_bytes().splitlines(keepends=True)):
+            size += len(line)
+            if kept and (len(kept) >= KEPT_ENTRIES or size > MAX_HISTORY_BYTES):
+                break
+            kept.append(line)
+        _replace(self._history, b"".join(reversed(kept)))
+
+
+def _decoded(history: IO[bytes]) -> list[dict[str, Any]]:
+    history.seek(0)
+    lines = []
+    for line in history:
+        with contextlib.suppress(ValueError):  # Torn, by a machine that went down.
+            found = json.loads(line)
+            if isinstance(found, dict) and {"revision", "digest", "last_forced"} <= found.keys():
+                lines.append(found)
+    return lines
+
+
+def _head(line: Mapping[str, Any]) -> Head:
+    return Head(
+        revision=line["revision"],
+        author=line["author"],
+        at=line["at"],
+        action=line["action"],
+        forced=line["last_forced"],
+    )
+
+
+def _digest(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put new content in the place of a file, all at once; a symbolic link stays one."""
+    target = Path(os.path.realpath(path))
+    descriptor, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            _copy_access(target, file.fileno())
+            os.fsync(file.fileno())
+        Path(part).replace(target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    if os.name != "nt":  # Windows opens no folders.
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _copy_access(old: Path, new: int) -> None:
+    """Let the same people read the new file; a first one is everybody's to read."""
+    try:
+        was = old.stat()
+    except FileNotFoundError:
+        mode = 0o644
+    else:
+        mode = was.st_mode & 0o7777
+        with contextlib.suppress(OSError, AttributeError):  # Only root may give files away.
+            os.fchown(new, was.st_uid, was.st_gid)
+    if hasattr(os, "fchmod"):
+        os.fchmod(new, mode)

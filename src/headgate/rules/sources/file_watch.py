@@ -1,0 +1,121 @@
+"""Noticing that a file has changed, however its owner did it.
+
+Folders are watched, not files: most editors and every careful program put a new file in the place of the old one, and
+then a watch on the old one would be silent for ever. Where the file is a symbolic link, the folder that it leads to is
+watched as well. Every second the files are looked at anyway, for folders that were replaced as a whole, and for
+file systems that send no events.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from watchfiles import watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+log = logging.getLogger("headgate.rules.file")
+_chatty = logging.getLogger("watchfiles.main")
+if _chatty.level == logging.NOTSET:  # It tells of every event in the folder.
+    _chatty.setLevel(logging.WARNING)
+
+LOOK_EVERY_MS: Final = 1_000
+QUIET_MS: Final = 50
+"""Events are told together when none has come for this long."""
+AT_MOST_MS: Final = 400
+RETRY_SECONDS: Final = 2.0
+
+Signature: TypeAlias = tuple[object, ...]
+
+
+class FileWatch:
+    """A thread that calls `notify` when one of the files may have changed."""
+
+    def __init__(self, paths: Sequence[Path], notify: Callable[[], None]) -> None:
+        self._paths = paths
+        self._notify = notify
+        self._stop = threading.Event()
+        self._watching = threading.Event()
+        self._seen: Signature = ()
+        self._thread = threading.Thread(target=self._run, name="headgate-file-watch", daemon=True)
+
+    @property
+    def watching(self) -> bool:
+        """Whether there is a folder to watch."""
+        return self._watching.is_set()
+
+    def start(self) -> None:
+        """Begin; changes are noticed from when this returns."""
+        self._seen = self._signatures()
+        self._watching.set()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            folders = self._folders()
+            try:
+                self._follow(folders)
+            except (OSError, RuntimeError) as error:
+                if self._watching.is_set():
+                    log.warning("%s cannot be watched: %s", self._paths[0], error)
+                    self._watching.clear()
+                    self._notify()
+                self._stop.wait(RETRY_SECONDS)
+                self._look()
+
+    def _follow(self, folders: dict[str, Signature]) -> None:
+        """Watch these folders for as long as they are the right ones."""
+        for _ in watch(
+            *folders,
+            watch_filter=None,
+            debounce=AT_MOST_MS,
+            step=QUIET_MS,
+            rust_timeout=LOOK_EVERY_MS,
+            yield_on_timeout=True,
+            stop_event=self._stop,
+            recursive=False,
+        ):
+            if not self._watching.is_set():
+                self._watching.set()
+                self._notify()
+            self._look()
+            if self._folders() != folders:
+                return
+
+    def _look(self) -> None:
+        now = self._signatures()
+        if now != self._seen:
+            self._seen = now
+            self._notify()
+
+    def _folders(self) -> dict[str, Signature]:
+        """Where the files are, and where links lead; which folder it is, not only what it is called."""
+        named = {path.parent for path in self._paths}
+        real = {Path(os.path.realpath(path)).parent for path in self._paths}
+        return {
+            str(folder): signature[:2]
+            for folder in sorted(named | real)
+            if (signature := _signature(folder))
+        }
+
+    def _signatures(self) -> Signature:
+        return tuple(map(_signature, self._paths))
+
+
+def _signature(path: Path) -> Signature:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
