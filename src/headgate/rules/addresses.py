@@ -44,7 +44,9 @@ def address_of(text: str | None) -> Address | None:
 
 @lru_cache(maxsize=65_536)
 def _address_of(text: str) -> Address | None:
-    bare = _without_port(text.strip()).partition("%")[0]
+    bare, _, zone = _without_port(text.strip()).partition("%")
+    if zone and ":" not in bare:
+        return None
     try:
         address: IPv4Address | IPv6Address = ip_address(bare)
     except ValueError:
@@ -60,8 +62,8 @@ def _address_of(text: str) -> Address | None:
 def _without_port(text: str) -> str:
     """The address alone, of `192.0.2.1:80`, `[2001:db8::1]:443` and the like; no address if the rest is no port."""
     if text.startswith("["):
-        bare, _, port = text[1:].partition("]")
-        return bare if ":" in bare and (not port or _is_port(port)) else ""
+        bare, closed, port = text[1:].partition("]")
+        return bare if closed and ":" in bare and (not port or _is_port(port)) else ""
     bare, colon, port = text.partition(":")
     return bare if colon and "." in bare and _is_port(f":{port}") else text
 
