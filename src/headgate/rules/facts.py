@@ -50,30 +50,26 @@ class Facts:
     segments: list[str]
 
     def __init__(self, request: Request, *, with_headers: bool = True) -> None:
+        self.method = request.method.upper()
+        self.ip = request.ip
+        self.address: Address | None = address_of(request.ip)
+        self.user_id = request.user_id or None
+        self.api_key = request.api_key or None
+        self.host = host_of(request.host) if request.host else None
+        self.headers: Mapping[str, str] = (
+            _lowered(request.headers) if with_headers and request.headers else NOTHING
+        )
+        self.descriptors = request.descriptors
+        self.cost = request.cost
+        if request.cost is not None:
+            require_cost(request.cost)
         try:
-            self.method = request.method.upper()
-            self.ip = request.ip
-            self.address: Address | None = address_of(request.ip)
-            self.user_id = request.user_id or None
-            self.api_key = request.api_key or None
-            self.host = host_of(request.host) if request.host else None
-            self.headers: Mapping[str, str] = (
-                _lowered(request.headers) if with_headers and request.headers else NOTHING
-            )
-            self.descriptors = request.descriptors
-            self.cost = request.cost
-            path = request.path
-            try:
-                self.path = path = canonical_path(path)
-                self.segments = path.split("/")[1:] if len(path) > 1 else _segments_of(path)
-                self.refusal = ""
-            except BadPathError as refused:
-                self.path, self.segments, self.refusal = None, [], str(refused)
-            if request.cost is not None:
-                require_cost(request.cost)
-        except (AttributeError, TypeError):
-            require_request(request)
-            raise
+            self.path = path = canonical_path(request.path)
+        except BadPathError as refused:
+            self.path, self.segments, self.refusal = None, [], str(refused)
+        else:
+            self.segments = path.split("/")[1:] if len(path) > 1 else _segments_of(path)
+            self.refusal = ""
 
 
 def host_of(text: str) -> str | None:
@@ -92,7 +88,8 @@ def _segments_of(path: str) -> list[str]:
 
 
 def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
-    lowered = {name.lower(): value.strip() for name, value in headers.items()}
+    lower, strip = str.lower, str.strip  # Bytes have such methods too, and are no text.
+    lowered = {lower(name): strip(value) for name, value in headers.items()}
     if len(lowered) < len(headers):  # One header in two spellings came twice.
         together: dict[str, list[str]] = {}
         for name, value in headers.items():
@@ -133,3 +130,6 @@ def require_request(request: Any) -> None:
         ) from None
     if wrong:
         raise UsageError(f"a request's headers are text, not {wrong[0]!r}")
+    for pair in request.descriptors:
+        if not isinstance(pair, tuple) or [type(one) for one in pair] != [str, str]:
+            raise UsageError(f"a request's descriptors are pairs of text, not {pair!r}")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ..charge import MAX_STEPS, Charge, Kind
 from .conditions import takes_method
 from .explain import Trace, explain
-from .facts import Facts
+from .facts import Facts, require_request
 from .shelf import ANY_METHOD, Entry, Shelf
 from .trie import Trie
 
@@ -63,7 +63,13 @@ class Rulebook:
 
         An engine takes at most 128 limits in one go; rules beyond that are left out, and a trace says so.
         """
-        facts = Facts(request, with_headers=self._with_headers)
+        try:
+            return self._charges(Facts(request, with_headers=self._with_headers))
+        except (AttributeError, TypeError, ValueError):
+            require_request(request)  # Looked at only when something went wrong.
+            raise
+
+    def _charges(self, facts: Facts) -> tuple[Charge, ...]:
         charges: list[Charge] = []
         steps = 0
         for entry in self._matching(facts):
@@ -80,6 +86,7 @@ class Rulebook:
 
     def explain(self, request: Request) -> Trace:
         """Why each rule applies to this request, or does not."""
+        require_request(request)
         return explain(self.rules, request)
 
     def _matching(self, facts: Facts) -> list[Entry]:

@@ -1,0 +1,332 @@
+"""Which rules apply, in which order, and what they charge."""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from headgate.algorithms import FixedWindow
+from headgate.charge import MAX_STEPS, Kind
+from headgate.errors import UsageError
+from headgate.rules.counting import bucket_of
+from headgate.rules.match import Rulebook
+from headgate.rules.model import Cost, Exempt, HeaderTest, Match, Rule
+from headgate.rules.request import Request
+
+from .making import MINUTE_US, identifier, per_minute, rule, rule_set, rulebook
+
+IP = "203.0.113.9"
+
+
+def applied(request: Request, *rules: Rule) -> list[str | None]:
+    """The rules that apply, as the rulebook and the trace both have it."""
+    book = rulebook(*rules)
+    found = [charge.rule for charge in book.charges(request)]
+    assert found == [charge.rule for charge in book.explain(request).charges]
+    return found
+
+
+def test_all_rules_that_match_apply_the_lowest_priority_first() -> None:
+    rules = [
+        rule("late", priority=200),
+        rule("early", priority=1, path="/a/*"),
+        rule("other", path="/b"),
+        rule("middle", path="/**"),
+    ]
+    assert applied(Request(path="/a/b"), *rules) == ["early", "middle", "late"]
+
+
+def test_stop_ends_the_list() -> None:
+    rules = [rule("first", priority=1, stop=True, path="/a"), rule("second", priority=2)]
+    assert applied(Request(path="/a"), *rules) == ["first"]
+    assert applied(Request(path="/b"), *rules) == ["second"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"shadow": True},
+        {"enforce_percent": 0},
+        {"by": "user_id", "on_missing": "skip"},
+        {"exempt": Exempt(values=frozenset({IP}))},
+        {"enabled": False},
+    ],
+    ids=["shadow", "not enforced for this one", "skipped", "exempt", "disabled"],
+)
+def test_a_rule_that_is_not_enforced_does_not_switch_off_the_others(
+    settings: dict[str, Any],
+) -> None:
+    rules = [rule("first", priority=1, stop=True, **settings), rule("second", priority=2)]
+    assert applied(Request(ip=IP), *rules)[-1] == "second"
+
+
+METHODS = {
+    "the same": ({"GET"}, "GET", True),
+    "another": ({"GET"}, "POST", False),
+    "one of several": ({"PUT", "POST"}, "POST", True),
+    "lower case": ({"POST"}, "post", True),
+    "HEAD is a GET": ({"GET"}, "HEAD", True),
+    "GET is no HEAD": ({"HEAD"}, "GET", False),
+    "a method nobody knows": ({"GET"}, "BREW", False),
+    "a method nobody knows, for all": (set(), "BREW", True),
+}
+
+
+@pytest.mark.parametrize("methods, method, matches", METHODS.values(), ids=METHODS)
+def test_method(methods: set[str], method: str, *, matches: bool) -> None:
+    only = rule(match=Match(methods=frozenset(methods)))
+    assert bool(applied(Request(method), only)) is matches
+
+
+HOSTS = {
+    "the same": ("example.com", "example.com", True),
+    "with a port and capitals": ("example.com", "EXAMPLE.com:8080", True),
+    "with the dot of a full name": ("example.com", "example.com.", True),
+    "another": ("example.com", "example.org", False),
+    "none": ("example.com", None, False),
+    "below": ("*.example.com", "a.b.example.com", True),
+    "the name itself is not below it": ("*.example.com", "example.com", False),
+    "a name that ends alike": ("*.example.com", "badexample.com", False),
+    "an endless one": ("*.example.com", "a." * 2_000 + "example.com", False),
+}
+
+
+@pytest.mark.parametrize("host, asked, matches", HOSTS.values(), ids=HOSTS)
+def test_host(host: str, asked: str | None, *, matches: bool) -> None:
+    only = rule(match=Match(hosts=(host,)))
+    assert bool(applied(Request(host=asked), only)) is matches
+
+
+HEADERS: dict[str, tuple[dict[str, Any], dict[str, str], bool]] = {
+    "exact": ({"exact": "pro"}, {"X-Plan": "pro"}, True),
+    "exact, but another": ({"exact": "pro"}, {"X-Plan": "free"}, False),
+    "exact, spaces around": ({"exact": "pro"}, {"x-plan": " pro "}, True),
+    "prefix": ({"prefix": "pro"}, {"x-plan": "pro-2"}, True),
+    "prefix, but another": ({"prefix": "pro"}, {"x-plan": "free"}, False),
+    "present": ({}, {"x-plan": ""}, True),
+    "not present": ({}, {}, False),
+    "absent": ({"present": False}, {}, True),
+    "not absent": ({"present": False}, {"X-PLAN": "x"}, False),
+    "came twice": ({"exact": "a, b"}, {"X-Plan": "a", "x-plan": "b"}, True),
+}
+
+
+@pytest.mark.parametrize("test, headers, matches", HEADERS.values(), ids=HEADERS)
+def test_header(test: dict[str, Any], headers: dict[str, str], *, matches: bool) -> None:
+    only = rule(match=Match(headers=(HeaderTest(name="x-plan", **test),)))
+    assert bool(applied(Request(headers=headers), only)) is matches
+
+
+RANGES = {
+    "in it": ("203.0.113.0/24", IP, True),
+    "in disguise": ("203.0.113.0/24", "::ffff:203.0.113.9", True),
+    "outside": ("203.0.113.0/25", "203.0.113.200", False),
+    "of the other family": ("::/0", IP, False),
+    "IPv6": ("2001:db8::/32", "2001:db8::1", True),
+    "no address": ("0.0.0.0/0", None, False),
+    "garbage": ("0.0.0.0/0", "localhost", False),
+}
+
+
+@pytest.mark.parametrize("network, ip, matches", RANGES.values(), ids=RANGES)
+def test_range(network: str, ip: str | None, *, matches: bool) -> None:
+    only = rule(match=Match(ip_ranges=(ip_network("192.0.2.0/24"), ip_network(network))))
+    assert bool(applied(Request(ip=ip), only)) is matches
+
+
+def test_authentication_is_a_user_id() -> None:
+    only = rule(match=Match(requires_authentication=True))
+    assert applied(Request(user_id="42"), only) == ["rule"]
+    assert applied(Request(api_key="42"), only) == []
+    assert applied(Request(user_id=""), only) == []
+
+
+def test_descriptors_must_all_be_there() -> None:
+    only = rule(match=Match(descriptors=(("plan", "pro"), ("user", None))))
+    assert applied(Request(descriptors=(("user", "7"), ("plan", "pro"))), only) == ["rule"]
+    assert applied(Request(descriptors=(("plan", "pro"),)), only) == []
+    assert applied(Request(descriptors=(("plan", "free"), ("user", "7"))), only) == []
+
+
+def test_a_refused_path_is_matched_by_rules_without_a_pattern_only() -> None:
+    rules = [rule("everyone"), rule("everywhere", path="/**"), rule("any", path="*")]
+    assert applied(Request(path="/api%2Flogin"), *rules) == ["everyone"]
+
+
+def test_rules_for_many_tenants_on_one_path_are_not_asked_one_by_one() -> None:
+    """Each differs by a host, a header, a descriptor or a range: each is found, and few are asked."""
+    of = {
+        "host": [Match(path_pattern="/x", hosts=(f"h{i}.test",)) for i in range(100)],
+        "domain": [Match(path_pattern="/x", hosts=(f"*.d{i}.test",)) for i in range(100)],
+        "header": [
+            Match(path_pattern="/x", headers=(HeaderTest(name="tenant", exact=str(i)),))
+            for i in range(100)
+        ],
+        "name": [
+            Match(path_pattern="/x", headers=(HeaderTest(name=f"n{i}", exact="1"),))
+            for i in range(100)
+        ],
+        "pair": [Match(path_pattern="/x", descriptors=(("tenant", str(i)),)) for i in range(100)],
+        "range": [
+            Match(path_pattern="/x", ip_ranges=(ip_network(f"10.0.{i}.0/24"),)) for i in range(100)
+        ],
+    }
+    rules = [
+        rule(f"{kind}{i}", match=one) for kind, all_ in of.items() for i, one in enumerate(all_)
+    ]
+    book = rulebook(*rules)
+    request = Request(
+        path="/x",
+        host="h7.test",
+        ip="10.0.7.7",
+        headers={"Tenant": "7", "n7": "1"},
+        descriptors=(("tenant", "7"),),
+    )
+    assert [found.rule_id for found in book.match(request)] == [
+        "host7",
+        "header7",
+        "name7",
+        "pair7",
+        "range7",
+    ]
+    below = Request(path="/x", host="a.b.d9.test")
+    assert [found.rule_id for found in book.match(below)] == ["domain9"]
+    (shelf,) = book._by_path.values()
+    assert len(list(shelf.candidates(_facts(request)))) == 5
+
+
+def _facts(request: Request) -> Any:
+    from headgate.rules.facts import Facts  # noqa: PLC0415
+
+    return Facts(request)
+
+
+def test_a_rule_that_is_filed_twice_is_found_once() -> None:
+    both = Match(
+        hosts=("a.test", "*.test"), ip_ranges=(ip_network("10.0.0.0/8"), ip_network("10.0.0.0/16"))
+    )
+    rules = [rule(f"r{i}", match=Match(hosts=(f"h{i}.test",))) for i in range(20)]
+    assert applied(Request(host="a.test", ip="10.0.0.1"), *rules, rule("both", match=both)) == [
+        "both"
+    ]
+
+
+COSTS = {
+    "one": (Cost(), {}, None, 1),
+    "what the rule says": (Cost(default=3), {}, None, 3),
+    "what the header says": (Cost(header="x-cost"), {"X-Cost": "7"}, None, 7),
+    "nothing": (Cost(header="x-cost"), {"X-Cost": "0"}, None, 0),
+    "no header": (Cost(default=2, header="x-cost"), {}, None, 2),
+    "no number": (Cost(default=2, header="x-cost"), {"X-Cost": "-5"}, None, 2),
+    "a fraction": (Cost(default=2, header="x-cost"), {"X-Cost": "1.5"}, None, 2),
+    "other digits": (Cost(default=2, header="x-cost"), {"X-Cost": "٣"}, None, 2),
+    "too much": (Cost(header="x-cost", maximum=50), {"X-Cost": "51"}, None, 50),
+    "far too much": (Cost(header="x-cost", maximum=50), {"X-Cost": "9" * 5_000}, None, 50),
+    "what the caller says": (Cost(header="x-cost"), {"X-Cost": "7"}, 4, 4),
+}
+
+
+@pytest.mark.parametrize("cost, headers, said, expected", COSTS.values(), ids=COSTS)
+def test_cost(cost: Cost, headers: dict[str, str], said: int | None, expected: int) -> None:
+    (charge,) = rulebook(rule(cost=cost)).charges(Request(headers=headers, cost=said))
+    assert charge.cost == expected
+
+
+def test_an_override_has_limits_of_its_own() -> None:
+    book = rulebook(rule(by="user_id", overrides={"42": per_minute(99)}))
+    limits = [book.charges(Request(user_id=user))[0].limits for user in ("42", "43")]
+    assert limits == [per_minute(99), per_minute(10)]
+
+
+def test_an_override_is_not_for_an_address_that_stands_in_for_a_user() -> None:
+    book = rulebook(rule(by="user_id", overrides={IP: per_minute(99), f"~ip={IP}": per_minute(99)}))
+    assert book.charges(Request(ip=IP))[0].limits == per_minute(10)
+
+
+def test_an_override_names_the_value_as_it_is() -> None:
+    book = rulebook(rule(by="user_id", overrides={"~x": per_minute(99)}))
+    (charge,) = book.charges(Request(user_id="~x"))
+    assert (charge.key, charge.limits) == ("~~x", per_minute(99))
+
+
+def test_exempt_by_value_and_by_match() -> None:
+    exempt = Exempt(values=frozenset({"boss"}), matches=(Match(path_pattern="/health/**"),))
+    only = rule(by="user_id", exempt=exempt, on_missing="deny")
+    assert applied(Request(user_id="boss"), only) == []
+    assert applied(Request(path="/health/x"), only) == []
+    assert applied(Request(user_id="42"), only) == ["rule"]
+
+
+def test_on_missing_skip_and_deny() -> None:
+    assert applied(Request(ip=IP), rule(by="user_id", on_missing="skip")) == []
+    (charge,) = rulebook(rule(by="user_id", on_missing="deny")).charges(Request(cost=0))
+    assert (charge.limits, charge.cost, charge.kind) == ((FixedWindow(0, MINUTE_US),), 1, Kind.TAKE)
+
+
+def test_shadow_rules_charge_as_shadows() -> None:
+    (charge,) = rulebook(rule(shadow=True)).charges(Request(ip=IP))
+    assert charge.kind is Kind.SHADOW
+
+
+def test_raising_the_percentage_only_adds_identifiers() -> None:
+    users = [f"user-{i}" for i in range(400)]
+    before: set[str] = set()
+    for percent in (0, 1, 10, 50, 99, 100):
+        book = rulebook(rule(by="user_id", enforce_percent=percent))
+        enforced = {
+            user for user in users if book.charges(Request(user_id=user))[0].kind is Kind.TAKE
+        }
+        assert before <= enforced
+        assert abs(len(enforced) - 4 * percent) <= 40
+        before = enforced
+
+
+def test_where_a_key_stands_never_changes() -> None:
+    """Nodes of different versions must agree about it."""
+    assert [bucket_of(rule("login"), key) for key in ("a", "b", IP)] == [31, 95, 19]
+
+
+def test_a_request_asks_no_more_limits_than_an_engine_takes_in_one_go() -> None:
+    rules = [
+        rule(f"r{i:03}", limits=(*per_minute(5), FixedWindow(9, 1_000_000))) for i in range(100)
+    ]
+    found = applied(Request(ip=IP), *rules)
+    assert found == [f"r{i:03}" for i in range(MAX_STEPS // 2)]
+    steps = rulebook(*rules).explain(Request(ip=IP)).steps
+    assert [step.outcome for step in steps[63:66]] == ["enforced", "left out", "stopped"]
+
+
+def test_compiling_pauses_between_small_pieces() -> None:
+    pauses = 0
+
+    def pause() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    Rulebook(rule_set(*[rule(f"r{i}", path=f"/{i}") for i in range(50)]), pause=pause)
+    assert pauses >= 50
+
+
+NO_REQUEST: dict[str, tuple[Any, str]] = {
+    "a tuple": (("GET", "/"), "headgate.Request"),
+    "a path that is none": (Request(path=None), "path is text"),  # type: ignore[arg-type]
+    "a method that is none": (Request(method=7), "method is text"),  # type: ignore[arg-type]
+    "bytes": (Request(path=b"/"), "path is text"),  # type: ignore[arg-type]
+    "an address object": (Request(ip=ip_network("::/0")), "ip is text"),  # type: ignore[arg-type]
+    "headers in a list": (Request(headers=[("a", "b")]), "headers are a mapping"),  # type: ignore[arg-type]
+    "a header of bytes": (Request(headers={"a": b"b"}), "headers are text"),  # type: ignore[dict-item]
+    "a user that is a number": (Request(user_id=42), "user_id is text"),  # type: ignore[arg-type]
+    "a descriptor alone": (Request(descriptors=("a",)), "pairs of text"),  # type: ignore[arg-type]
+    "a cost below nothing": (Request(cost=-1), "cost must be"),
+    "a cost that is none": (Request(cost=True), "cost must be"),
+}
+
+
+@pytest.mark.parametrize("request_, reason", NO_REQUEST.values(), ids=NO_REQUEST)
+def test_what_is_no_request_is_refused(request_: Any, reason: str) -> None:
+    by = identifier("header:a", "user_id", "descriptor:a")
+    book = rulebook(rule(by=by, path="/**"), rule("other", by="user_id"))
+    with pytest.raises(UsageError, match=reason):
+        book.charges(request_)
