@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from .. import __version__
 from ..clock import SystemClock
 from ..errors import HeadgateError, UsageError
+from ..rules.problem import RulesError
 from . import rate, rules, serve
 from ._command import add_command, add_common
 from ._terminal import escaped
@@ -90,17 +91,20 @@ def _run(words: list[str], clock: Clock | None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Say in one line what went wrong; the exit code says whose turn it is."""
+    """Say in one line what went wrong, or in one for each problem; the exit code says whose turn it is."""
     code = MISUSED if isinstance(error, UsageError) else FAILED
-    if isinstance(error, HeadgateError):
-        message = str(error)
+    if isinstance(error, RulesError):
+        messages = [str(problem) for problem in error.problems]
+    elif isinstance(error, HeadgateError):
+        messages = [str(error)]
     elif isinstance(error, OSError):
         where = "" if error.filename is None else f"{error.filename}: "
-        message = f"{where}{error.strerror or error}"
+        messages = [f"{where}{error.strerror or error}"]
     else:
-        message = f"this is a bug: {type(error).__name__}: {error}; --debug shows where"
+        messages = [f"this is a bug: {type(error).__name__}: {error}; --debug shows where"]
     with contextlib.suppress(OSError):  # Nobody listens; the exit code still tells.
-        print(f"headgate: {escaped(message)}", file=sys.stderr)
+        for message in messages:
+            print(f"headgate: {escaped(message)}", file=sys.stderr)
     return code
 
 

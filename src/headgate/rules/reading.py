@@ -81,4 +81,6 @@ def _too_large(path: str | Path, size: int, max_bytes: int) -> ConfigError:
 
 def _unreadable(path: str | Path, error: OSError | ValueError) -> ConfigError:
     reason = getattr(error, "strerror", None) or str(error)
-    return ConfigError(f"{path} cannot be read: {reason.lower()}; check the path and its permissions")
+    return ConfigError(
+        f"{path} cannot be read: {reason.lower()}; check the path and its permissions"
+    )

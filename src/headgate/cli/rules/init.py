@@ -1,0 +1,72 @@
+"""`headgate rules init`: a rules file to start from, with comments, and the schema that editors complete from."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ...errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME: Final = "init"
+HELP: Final = "write a rules file to start from"
+EPILOG: Final = """\
+Beside FILE it writes rules.schema.json: editors that speak YAML read the first line of
+the rules and complete fields and values from it.
+
+examples:
+  headgate rules init
+  headgate rules init config/rules.yaml
+  headgate rules init -                    print it, write nothing
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.usage = "headgate rules init [FILE] [--force]"
+    parser.epilog = EPILOG
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        default="rules.yaml",
+        help="the file to write; '-' prints",
+    )
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write both files."""
+    from ...rules.schema import FILE_NAME, schema_text  # noqa: PLC0415 - not for every start
+    from ...rules.starter import STARTER  # noqa: PLC0415
+
+    if args.file == "-":
+        sys.stdout.write(STARTER)
+        return 0
+    file = Path(args.file)
+    if file.suffix not in {".yaml", ".yml"}:
+        raise UsageError(
+            f"the starter is YAML, with comments, and {args.file} is not named so; call it rules.yaml"
+        )
+    _write(file, STARTER, force=args.force)
+    schema = file.with_name(FILE_NAME)
+    if args.force or not schema.exists():
+        _write(schema, schema_text(), force=args.force)
+    print(f"wrote {file} and {schema}; next: headgate rules check {file}")
+    return 0
+
+
+def _write(file: Path, text: str, *, force: bool) -> None:
+    """Write a new file, or replace one if that is wanted. A link is not followed to somewhere else."""
+    if force:
+        file.unlink(missing_ok=True)
+    try:
+        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        raise ConfigError(f"{file} is already there; name another file, or use --force") from None
+    with os.fdopen(made, "w", encoding="utf-8", newline="\n") as opened:
+        opened.write(text)
