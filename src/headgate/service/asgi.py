@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from . import wire
+from .endpoints import Later
 from .media import WANTS_JSON, is_json
-from .problems import JSON, NOT_JSON, TOO_LARGE, ProblemError, Reply
+from .problems import JSON, NOT_JSON, TOO_LARGE, ProblemError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..decision import Decision
     from .endpoints import Endpoint, Endpoints
     from .node import Node
+    from .problems import Reply
 
 STATUS_HEADER: Final = "x-headgate-status"
 
@@ -68,9 +70,11 @@ class Slow:
                 body = await self._body(request)
             except ProblemError as problem:
                 return response(problem.reply())
-            later: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            reply = endpoint(body, wants_status(request), later.set_result)
-            return response(await later if reply is None else reply)
+            outcome = endpoint(body, wants_status(request))
+            if isinstance(outcome, Later):
+                await asyncio.wait([outcome.future])
+                return response(outcome.finish(outcome.future))
+            return response(outcome)
 
         return handle
 
@@ -97,7 +101,7 @@ class Slow:
     async def settle(self, body: bytes, as_status: bool) -> Reply:  # noqa: FBT001
         """`POST /settle`."""
         settled = await self._checks.settle(self._read(self._settle, body))
-        return Reply(200, JSON, wire.encode({"settled": settled}))
+        return (200, JSON, wire.encode({"settled": settled}))
 
     async def acquire(self, body: bytes, as_status: bool) -> Reply:  # noqa: FBT001
         """`POST /acquire`."""
@@ -108,7 +112,7 @@ class Slow:
     async def release(self, body: bytes, as_status: bool) -> Reply:  # noqa: FBT001
         """`POST /release`."""
         await self._checks.release(self._read(self._release, body))
-        return Reply(200, JSON, wire.encode({"released": True}))
+        return (200, JSON, wire.encode({"released": True}))
 
     def _read(self, decoder: msgspec.json.Decoder[wire.T], body: bytes) -> wire.T:
         value, unknown = wire.read(decoder, body)
@@ -148,11 +152,11 @@ def wants_status(request: Request) -> bool:
 
 def response(reply: Reply) -> Response:
     """A reply as Starlette sends it."""
-    answer = Response(reply.body, reply.status)
-    length = ("content-length", str(len(reply.body)))
-    lines = [line.partition(b": ") for line in reply.lines.split(b"\r\n") if line]
+    status, lines, body = reply
+    answer = Response(body, status)
+    fields = [line.partition(b": ") for line in lines.split(b"\r\n") if line]
     answer.raw_headers = [
-        *((name, value) for name, _, value in lines),
-        (length[0].encode(), length[1].encode()),
+        *((name, value) for name, _, value in fields),
+        (b"content-length", str(len(body)).encode()),
     ]
     return answer

@@ -1,8 +1,7 @@
 """The endpoints that must be fast, as functions from a body to a reply. The protocol and the ASGI routes both call them.
 
-An endpoint either returns its reply, or returns `None` and hands the reply to `deliver` later: an engine that does I/O calls back when
-its answer is there, and nobody has to make a task to wait for it. It never raises for what a caller sent or for what a store did not
-answer: those are replies, too.
+An endpoint returns its reply, or a `Later`: an engine that does I/O has made a future, and nobody has to make a task to wait for it. It
+never raises for what a caller sent or for what a store did not answer: those are replies, too.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import UNSET
@@ -19,17 +19,26 @@ from msgspec import UNSET
 from ..decision import Decision
 from ..errors import EngineError, HeadgateError, UsageError
 from . import wire
-from .checks import Checks, usage_problem
-from .headers import process_time_line, rate_limit_lines
+from .checks import BANNED, Checks, usage_problem
+from .headers import decision_lines, process_time_line
 from .problems import BAD_VALUE, FAILED, JSON, ProblemError, Reply, store_unavailable
 
 if TYPE_CHECKING:
-    from .checks import Bound, Outcome
+    from collections.abc import Awaitable
+
+    from .checks import Bound
     from .node import Node
 
-Deliver: TypeAlias = Callable[[Reply], None]
-Endpoint: TypeAlias = Callable[[bytes, bool, Deliver], Reply | None]
-"""`(body, whether a denial is told as 429, who gets a reply that comes later)`."""
+
+class Later(NamedTuple):
+    """A reply that has to wait: when the future is done, `finish` makes the reply of it."""
+
+    future: asyncio.Future[Any]
+    finish: Callable[[asyncio.Future[Any]], Reply]
+
+
+Endpoint: TypeAlias = Callable[[bytes, bool], Reply | Later]
+"""`(body, whether a denial is told as 429)`."""
 
 OK: Final = 200
 DENIED: Final = 429
@@ -45,16 +54,15 @@ class Endpoints:
         self._log = logging.getLogger("headgate.service")
         self.checks = Checks(node)
 
-    def check(self, body: bytes, as_status: bool, deliver: Deliver) -> Reply | None:  # noqa: FBT001 - hot
+    def check(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001 - hot
         """`POST /check`."""
         began_ns = perf_counter_ns()
         try:
             check = wire.read_check(body)
             checks = self.checks
-            key = check.key
+            key, cost = check.key, check.cost
             bound = checks.bound(check)
             colons = 1 + bound.fields + key.count(":")
-            cost = check.cost
             if cost is UNSET:
                 cost = 1
             else:
@@ -66,55 +74,35 @@ class Endpoints:
             return self._trouble(error)
         if isinstance(outcome, Decision):
             return self.decided(outcome, as_status, began_ns)
+        return self._later(outcome, as_status, began_ns)
 
-        def on_answer(future: asyncio.Future[Decision]) -> None:
-            try:
-                reply = self.decided(future.result(), as_status, began_ns)
-            except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
-                reply = self._trouble(error)
-            deliver(reply)
-
-        asyncio.ensure_future(outcome).add_done_callback(on_answer)
-        return None
-
-    def batch(self, body: bytes, as_status: bool, deliver: Deliver) -> Reply | None:  # noqa: FBT001
+    def batch(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001
         """`POST /check/batch`: each check on its own, answers in order; what is wrong with one is told in its place."""
         began_ns = perf_counter_ns()
         try:
             asked = self._read_batch(body)
         except ProblemError as error:
             return error.reply()
-        answers: list[Any] = [None] * len(asked)
-        waiting = 0
-        take = self.checks.take
-
-        def on_answer(at: int, future: asyncio.Future[Decision]) -> None:
-            nonlocal waiting
-            try:
-                answers[at] = self._answer(future.result(), began_ns)
-            except Exception as error:  # noqa: BLE001 - as above
-                answers[at] = self._item_trouble(error)
-            waiting -= 1
-            if not waiting:
-                deliver(_batch_reply(answers, began_ns))
-
+        answers: list[Any] = []
+        waiting: dict[int, Awaitable[Decision]] = {}
+        take, answer = self.checks.take, self._answer
         for at, one in enumerate(asked):
             if isinstance(one, ProblemError):
-                answers[at] = {"error": one.as_dict()}
+                answers.append({"error": one.as_dict()})
                 continue
             try:
-                outcome: Outcome = take(*one)
+                outcome = take(*one)
             except (ProblemError, HeadgateError) as error:
-                answers[at] = self._item_trouble(error)
+                answers.append(self._item_trouble(error))
                 continue
             if isinstance(outcome, Decision):
-                answers[at] = self._answer(outcome, began_ns)
+                answers.append(answer(outcome, began_ns))
             else:
-                waiting += 1
-                asyncio.ensure_future(outcome).add_done_callback(
-                    lambda future, at=at: on_answer(at, future)  # type: ignore[misc]
-                )
-        return None if waiting else _batch_reply(answers, began_ns)
+                waiting[at] = outcome
+                answers.append(None)
+        if waiting:
+            return self._batch_later(answers, waiting, began_ns)
+        return _batch_reply(answers, began_ns)
 
     def decided(self, decision: Decision, as_status: bool, began_ns: int) -> Reply:  # noqa: FBT001
         """The reply that tells a decision; it is recorded here."""
@@ -123,17 +111,52 @@ class Endpoints:
         node.recorder.record(decision, took_ns)
         if not node.store.up:
             node.store.answered()
-        answer = wire.answer_of(decision, self.checks.reason(decision))
-        lines = b"".join((JSON, rate_limit_lines(decision), process_time_line(took_ns)))
+        reason = None if decision[3] is not BANNED else self.checks.reason(decision)
         status = DENIED if as_status and not decision[2][0] else OK
-        return Reply(status, lines, wire.encode(answer))
+        return (
+            status,
+            decision_lines(decision, took_ns),
+            wire.encode(wire.answer_of(decision, reason)),
+        )
+
+    def _later(self, outcome: Awaitable[Decision], as_status: bool, began_ns: int) -> Later:  # noqa: FBT001
+        def finish(future: asyncio.Future[Decision]) -> Reply:
+            try:
+                return self.decided(future.result(), as_status, began_ns)
+            except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
+                return self._trouble(error)
+
+        return Later(asyncio.ensure_future(outcome), finish)
+
+    def _batch_later(
+        self, answers: list[Any], waiting: dict[int, Awaitable[Decision]], began_ns: int
+    ) -> Later:
+        """A batch of which some answers are still on their way."""
+        left = len(waiting)
+        all_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_answer(at: int, future: asyncio.Future[Decision]) -> None:
+            nonlocal left
+            try:
+                answers[at] = self._answer(future.result(), began_ns)
+            except Exception as error:  # noqa: BLE001 - as above
+                answers[at] = self._item_trouble(error)
+            left -= 1
+            if not left and not all_there.done():
+                all_there.set_result(None)
+
+        for at, outcome in waiting.items():
+            asyncio.ensure_future(outcome).add_done_callback(partial(on_answer, at))
+        return Later(all_there, lambda _: _batch_reply(answers, began_ns))
 
     def _answer(self, decision: Decision, began_ns: int) -> wire.Answer:
         node = self._node
         node.recorder.record(decision, perf_counter_ns() - began_ns)
         if not node.store.up:
             node.store.answered()
-        return wire.answer_of(decision, self.checks.reason(decision))
+        return wire.answer_of(
+            decision, None if decision[3] is not BANNED else self.checks.reason(decision)
+        )
 
     def _read_batch(self, body: bytes) -> list[tuple[str, Bound, int] | ProblemError]:
         """What each check asks, or what is wrong with it."""
@@ -215,4 +238,4 @@ def _require_size(checks: int) -> None:
 
 def _batch_reply(answers: list[Any], began_ns: int) -> Reply:
     lines = JSON + process_time_line(perf_counter_ns() - began_ns)
-    return Reply(OK, lines, wire.encode({"decisions": answers}))
+    return (OK, lines, wire.encode({"decisions": answers}))

@@ -9,7 +9,7 @@ is in whole seconds, rounded up, and is left out when a retry can never pass.
 
 from __future__ import annotations
 
-import time
+from time import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -26,36 +26,30 @@ _known: dict[tuple[int, str | None], tuple[Limit, bytes, bytes]] = {}
 """What is the same for all answers of a limit. The limit is kept with it, so that its id stays its own."""
 
 
-def rate_limit_lines(decision: Decision) -> bytes:
-    r"""The header lines of a decision, each ended by `\r\n`, in lower case."""
+def decision_lines(decision: Decision, took_ns: int) -> bytes:
+    r"""The header lines of a decision, each ended by `\r\n`, in lower case, with the content type before them."""
     _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
-    rule = context.rule
-    known = _known.get((id(limit), rule))
+    known = _known.get((id(limit), context[2]))
     if known is None:
-        known = _learn(limit, rule)
+        known = _learn(limit, context[2])
     reset_after = -(-reset_after_us // US_PER_SECOND)
-    reset_at = int(time.time()) + reset_after
-    if allowed:
-        return b"%b%d;t=%d%b%d\r\nx-ratelimit-reset: %d\r\n" % (
-            known[1],
-            remaining,
-            reset_after,
-            known[2],
-            remaining,
-            reset_at,
-        )
-    retry_after = -(-retry_after_us // US_PER_SECOND)
-    if retry_after_us < 0:  # Never.
-        retry_after = reset_after
-    lines = b"%b%d;t=%d%b%d\r\nx-ratelimit-reset: %d\r\n" % (
+    lines = b"%b%d;t=%d%b%d\r\nx-ratelimit-reset: %d\r\nx-process-time: %.6f\r\n" % (
         known[1],
         remaining,
-        retry_after,
+        reset_after if allowed else _retry_after(retry_after_us, reset_after),
         known[2],
         remaining,
-        reset_at,
+        int(time()) + reset_after,
+        took_ns / 1e9,
     )
-    return lines if retry_after_us < 0 else lines + b"retry-after: %d\r\n" % max(1, retry_after)
+    if allowed or retry_after_us < 0:
+        return lines
+    return lines + b"retry-after: %d\r\n" % _retry_after(retry_after_us, 0)
+
+
+def _retry_after(retry_after_us: int, never: int) -> int:
+    """Whole seconds, rounded up, and at least one."""
+    return never if retry_after_us < 0 else max(1, -(-retry_after_us // US_PER_SECOND))
 
 
 def process_time_line(took_ns: int) -> bytes:
@@ -83,7 +77,7 @@ def quoted(name: str) -> str:
 
 def _learn(limit: Limit, rule: str | None) -> tuple[Limit, bytes, bytes]:
     name = UNNAMED if rule is None else rule
-    before = f"ratelimit-policy: {policy_item(limit, name)}\r\nratelimit: {quoted(name)};r="
+    before = f"content-type: application/json\r\nratelimit-policy: {policy_item(limit, name)}\r\nratelimit: {quoted(name)};r="
     after = f"\r\nx-ratelimit-limit: {limit.limit}\r\nx-ratelimit-remaining: "
     if len(_known) >= MAX_KNOWN:
         _known.clear()

@@ -5,7 +5,7 @@ A problem never looks like an answer: it has no `allowed`. `code` is for program
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,12 +19,8 @@ REDUCED_CAPACITY: Final = (
 _encode = msgspec.json.Encoder().encode
 
 
-class Reply(NamedTuple):
-    """An answer, ready for the wire: the header lines include the content type, but no length and no date."""
-
-    status: int
-    lines: bytes
-    body: bytes
+Reply: TypeAlias = tuple[int, bytes, bytes]
+"""An answer, ready for the wire: status, header lines, body. The lines have the content type, but no length and no date."""
 
 
 class Kind(NamedTuple):
@@ -84,7 +80,7 @@ class ProblemError(Exception):
 
     def reply(self) -> Reply:
         """The whole answer."""
-        return Reply(self.kind.status, PROBLEM + self.lines, _encode(self.as_dict()))
+        return (self.kind.status, PROBLEM + self.lines, _encode(self.as_dict()))
 
 
 def store_unavailable(detail: str) -> ProblemError:

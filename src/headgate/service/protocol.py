@@ -7,6 +7,9 @@ decoder, endpoints and texts; so leaving the fast path never changes an answer.
 Answers leave in the order of their requests. One that must wait for a store has a slot in a queue; those behind it wait in
 theirs, and a request for the application that comes behind them is started when the queue is empty.
 
+A head that has been parsed needs no parsing: clients send the same one again and again. What a plain head meant is remembered by its bytes,
+and a packet that is such a head with its whole body behind it goes to its endpoint at once.
+
 Each connection has one timer, which is set again only when it fires: a request costs it nothing. It ends connections that take too
 long over the head of a request, over its body, or over doing nothing.
 
@@ -16,11 +19,12 @@ What is relied on of uvicorn's internals is listed in decision 0013; the minor v
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from .endpoints import Later
 from .media import WANTS_JSON, is_json
 from .problems import (
     BAD_REQUEST,
@@ -29,7 +33,6 @@ from .problems import (
     TOO_LARGE,
     TOO_MANY,
     ProblemError,
-    Reply,
 )
 
 if TYPE_CHECKING:
@@ -37,11 +40,18 @@ if TYPE_CHECKING:
 
     from .endpoints import Endpoint
     from .node import Node
+    from .problems import Reply
+
+Head: TypeAlias = "tuple[Endpoint, bool, int]"
+"""What a head asked for: the endpoint, whether a denial is told as a status, the length of the body."""
 
 IDLE, HEAD, BODY = range(3)
 """What the client is expected to send next: anything, the rest of a head, the rest of a body."""
 
 MAX_HEAD: Final = 65_536
+MAX_HEADS: Final = 1_024
+MAX_REMEMBERED: Final = 2_048
+"""How many heads are remembered, and how many bytes each may have."""
 MAX_WAITING: Final = 64
 """Answers of one connection that may wait for the store before we stop reading from it."""
 LINGER: Final = 1.0
@@ -67,13 +77,42 @@ BUSY: Final[Any] = _Busy()
 class HotProtocol(HttpToolsProtocol):
     """One connection. `bound_to` makes the class that uvicorn is given."""
 
+    # Slots, because uvicorn's own attributes fill the thirty that CPython looks up fast in a `__dict__`.
+    __slots__ = (
+        "_address",
+        "_as_status",
+        "_chunks",
+        "_deaf",
+        "_endpoint",
+        "_head",
+        "_head_size",
+        "_heads",
+        "_hot",
+        "_max_body",
+        "_node",
+        "_out",
+        "_phase",
+        "_refusal",
+        "_since",
+        "_size",
+        "_slots",
+        "_timed_phase",
+        "_timer",
+    )
+
     node: ClassVar[Node]
     hot: ClassVar[dict[bytes, tuple[Endpoint, bool]]]
     """Endpoints by what the request line says, and whether a denial is told as a status."""
+    heads: ClassVar[dict[bytes, Head]]
+    """Heads of plain requests that were parsed before."""
     connections_from: ClassVar[dict[str, int]]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._node = self.node
+        self._hot = self.hot
+        self._heads = self.heads
+        self._max_body = self.node.settings.max_body
         self._endpoint: Endpoint | None = None
         self._as_status = False
         self._refusal: Reply | None = None
@@ -84,6 +123,7 @@ class HotProtocol(HttpToolsProtocol):
         self._phase = IDLE
         self._timed_phase = IDLE
         self._since = self.loop.time()
+        self._head = b""  # Of the request in this packet, if that may be worth remembering.
         self._head_size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._deaf = False  # Whether what the client sends is not listened to any more.
@@ -94,7 +134,7 @@ class HotProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch the time, and count who is connected."""
         super().connection_made(transport)
-        settings = self.node.settings
+        settings = self._node.settings
         self._timer = self.loop.call_later(settings.header_timeout, self._on_time)
         cap = settings.max_connections_per_ip
         if cap and self.client:
@@ -122,6 +162,8 @@ class HotProtocol(HttpToolsProtocol):
         """Feed the parser; what it finds to answer at once leaves in one write."""
         if self._deaf:
             return
+        if self._phase == IDLE and self._take_known(data):
+            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -138,6 +180,23 @@ class HotProtocol(HttpToolsProtocol):
             self._since = self.loop.time()
         elif not self._deaf:
             self._note_progress(len(data))
+
+    def _take_known(self, data: bytes) -> bool:
+        """Answer a packet that is a head we know and its whole body; false if it is anything else."""
+        end = data.find(b"\r\n\r\n") + 4
+        head = data[:end]
+        known = self._heads.get(head)
+        if known is None:
+            self._head = head
+            return False
+        endpoint, as_status, length = known
+        if len(data) - end != length or self.pipeline or self._in_app:
+            return False
+        self._ask(endpoint, as_status, data[end:], close=self._node.draining)
+        if self._out:
+            self._flush()
+        self._since = self.loop.time()
+        return True
 
     def _upgrade(self) -> None:
         """What follows is in another protocol; if we do not speak it, the application answers and that is all."""
@@ -180,7 +239,7 @@ class HotProtocol(HttpToolsProtocol):
         """Decide which way this request takes."""
         self._phase = BODY
         parser = self.parser
-        route = self.hot.get(self.url)
+        route = self._hot.get(self.url)
         if (
             route is not None
             and parser.get_method() == b"POST"
@@ -198,6 +257,7 @@ class HotProtocol(HttpToolsProtocol):
             self._read_headers()
             return
         self._endpoint = None
+        self._head = b""
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expect
@@ -214,8 +274,8 @@ class HotProtocol(HttpToolsProtocol):
         self._size += len(body)
         if self._deaf:
             return
-        if self._size > self.node.settings.max_body:
-            self._refuse(_too_large(self.node.settings.max_body))
+        if self._size > self._max_body:
+            self._refuse(_too_large(self._max_body))
             return
         self._chunks.append(body)
 
@@ -228,39 +288,64 @@ class HotProtocol(HttpToolsProtocol):
             return
         if self._deaf:
             return
+        close = self._node.draining or not self.parser.should_keep_alive()
+        if self._refusal is not None:
+            self._answer(self._refusal, close)
+            return
         chunks = self._chunks
-        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        close = self.node.draining or not self.parser.should_keep_alive()
+        self._ask(
+            endpoint,
+            self._as_status,
+            chunks[0] if len(chunks) == 1 else b"".join(chunks),
+            close=close,
+        )
+
+    def _ask(self, endpoint: Endpoint, as_status: bool, body: bytes, *, close: bool) -> None:  # noqa: FBT001
+        """Put a body to an endpoint, and see that its answer leaves in turn."""
         self.server_state.total_requests += 1
-        refusal = self._refusal
-        if refusal is not None:
-            self._answer(refusal, close)
+        outcome = endpoint(body, as_status)
+        if not isinstance(outcome, Later):
+            self._answer(outcome, close)
             return
         slot: list[Any] = [None, close]
-        reply = endpoint(body, self._as_status, lambda reply: self._deliver(slot, reply))
-        if reply is not None:
-            self._answer(reply, close)
-            return
         self._slots.append(slot)
+        outcome.future.add_done_callback(lambda future: self._deliver(slot, outcome.finish(future)))
         if len(self._slots) >= MAX_WAITING:
             self.flow.pause_reading()
 
     def _read_headers(self) -> None:
         """What the fast path must know of the headers."""
         media = b""
+        length = -1
         for name, value in self.headers:
             if name == b"content-type":
                 media = value
             elif name == b"content-length":
-                if int(value) > self.node.settings.max_body:
-                    self._refuse(_too_large(self.node.settings.max_body))
-                    return
+                length = int(value)
             elif name == AS_STATUS:
                 self._as_status = self._as_status or value == b"1"
             elif name == b"content-encoding" and value.lower() != b"identity":
                 self._refusal = NO_JSON
         if media != b"application/json" and not is_json(media.decode("latin-1")):
             self._refusal = NO_JSON
+        if length > self._max_body:
+            self._refuse(_too_large(self._max_body))
+        elif length >= 0 and self._refusal is None:
+            self._remember_head(length)
+
+    def _remember_head(self, length: int) -> None:
+        """Know this head again, if it is the one that the packet began with and says what it says in the usual way."""
+        head, self._head = self._head, b""
+        assert self._endpoint is not None
+        if (
+            len(head) <= MAX_REMEMBERED
+            and head.startswith(b"POST /")
+            and head.count(b"\n") == head.count(b"\r\n") == len(self.headers) + 2
+            and self.parser.should_keep_alive()
+        ):
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[head] = (self._endpoint, self._as_status, length)
 
     # Answers, in order.
 
@@ -281,8 +366,8 @@ class HotProtocol(HttpToolsProtocol):
             return
         while slots and slots[0][0] is not None:
             ready, close = slots.popleft()
-            self._out.append(self._rendered(ready, close or self.node.draining))
-            if close or self.node.draining:
+            self._out.append(self._rendered(ready, close or self._node.draining))
+            if close or self._node.draining:
                 self._end()
                 return
         self._flush()
@@ -375,7 +460,7 @@ class HotProtocol(HttpToolsProtocol):
             self._end()
 
     def _patience(self, phase: int) -> float:
-        settings = self.node.settings
+        settings = self._node.settings
         if phase == HEAD:
             return settings.header_timeout
         return settings.body_timeout if phase == BODY else settings.idle_timeout
@@ -425,7 +510,8 @@ class HotProtocol(HttpToolsProtocol):
 
 def bound_to(node: Node, hot: dict[bytes, tuple[Endpoint, bool]]) -> type[HotProtocol]:
     """The protocol of one node, for uvicorn to make connections of."""
-    return type("BoundProtocol", (HotProtocol,), {"node": node, "hot": hot, "connections_from": {}})
+    own = {"__slots__": (), "node": node, "hot": hot, "heads": {}, "connections_from": {}}
+    return type("BoundProtocol", (HotProtocol,), own)
 
 
 def _too_large(limit: int) -> ProblemError:
