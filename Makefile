@@ -15,6 +15,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Say which Python is needed, rather than fail somewhere in the middle.
+define require-python
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Headgate needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make $(1) PYTHON=python3.13" >&2; exit 1; }
+endef
+
 .PHONY: setup
 setup: $(VENV)/.ready ## Make .venv with everything in it; instant when nothing changed.
 
@@ -22,9 +29,7 @@ setup: $(VENV)/.ready ## Make .venv with everything in it; instant when nothing 
 # lock says. --require-hashes: a package that differs from the locked one is refused. --no-compile:
 # what is used gets compiled on first use, the rest never.
 $(VENV)/.locked: requirements/dev.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "Headgate needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
-	       "Name another one: make setup PYTHON=python3.13" >&2; exit 1; }
+	@$(call require-python,setup)
 	$(PYTHON) -m venv --clear $(VENV)
 	$(RUN) pip install --quiet --no-compile --require-hashes -r requirements/dev.txt
 	@touch $@
@@ -34,9 +39,19 @@ $(VENV)/.ready: $(VENV)/.locked pyproject.toml src/headgate/__init__.py
 	$(RUN) pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The service needs few packages and none of the tools: where there is no .venv it gets a small one of its own, and runs
+# from the sources. `make serve SERVE="--port 9000 --engine redis://localhost"` passes options on.
+SERVE_VENV := $(if $(wildcard $(VENV)/.ready),$(VENV),.venv-serve)
+
 .PHONY: serve
-serve: ## Start the service (it comes with a later release).
-	@echo "Headgate is a library so far; the service comes with a later release." >&2; exit 2
+serve: $(filter-out $(VENV)/.ready,$(SERVE_VENV)/.ready) ## Start the service on http://127.0.0.1:8080; SERVE="..." passes options.
+	@PYTHONPATH=src exec $(SERVE_VENV)/bin/python -m headgate serve $(SERVE)
+
+.venv-serve/.ready: requirements/serve.txt
+	@$(call require-python,serve)
+	$(PYTHON) -m venv --clear .venv-serve
+	.venv-serve/bin/python -m pip install --quiet --no-compile --require-hashes -r requirements/serve.txt
+	@touch $@
 
 .PHONY: servers
 servers: ## Install the servers that tests start; instant when they are there.
@@ -68,6 +83,7 @@ cover: setup servers ## Run the tests with branch coverage; the report is build/
 bench: setup servers ## Measure against other limiters, side by side.
 	$(RUN) bench.inprocess
 	$(RUN) bench.redis
+	$(RUN) bench.service
 
 .PHONY: docs
 docs: setup ## Build the documentation into build/docs; warnings are errors.
@@ -77,15 +93,18 @@ docs: setup ## Build the documentation into build/docs; warnings are errors.
 # Keeps the versions already locked; `make lock UPGRADE=1` takes the newest. One file serves every
 # Python version and platform (--universal), and no address is written into it.
 .PHONY: lock
-lock: ## Resolve the dependency groups again into requirements/.
+lock: ## Resolve the dependencies again into requirements/.
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
 	build/uv/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-annotate --quiet \
 	  --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) -o requirements/dev.txt
+	build/uv/bin/uv pip compile pyproject.toml --extra service --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-annotate --quiet --constraint requirements/dev.txt \
+	  --custom-compile-command 'make lock' -o requirements/serve.txt
 
 .PHONY: clean
 clean: ## Remove everything the other targets made.
-	rm -rf $(VENV) build dist .coverage .coverage.* .hypothesis
+	rm -rf $(VENV) .venv-serve build dist .coverage .coverage.* .hypothesis
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find bench docs src tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
