@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import yaml
 
+from ...errors import ConfigError
 from ..document import read_document
 from ..pacing import unhurried
 from ..parse import parse_rules
 
-PLAIN: Final = re.compile(r"[A-Za-z_/*][A-Za-z0-9_/*.{}-]*(?: [A-Za-z0-9_/.-]+)*")
+PLAIN: Final = re.compile(r"(?:[A-Za-z_/][A-Za-z0-9_/*.{}-]*|[0-9]+/[a-z]+)(?: [A-Za-z0-9_/.-]+)*")
 """Texts that mean the same in every YAML without quotes, unless they are one of these words."""
 WORDS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 
@@ -31,19 +32,33 @@ def changed_text(
     text: str, changes: Mapping[str, Mapping[str, Any] | None], name: str
 ) -> tuple[str, bool]:
     """The text with these rules put in (or, with `None`, taken out), and whether its comments were kept."""
-    wanted = rules_of(text, name) | {
-        rule_id: rule for rule_id, rule in changes.items() if rule is not None
-    }
-    for rule_id, rule in changes.items():
-        if rule is None:
-            wanted.pop(rule_id, None)
+    before = rules_of(text, name) if text else {}
     try:
         edited = _line_by_line(text, changes)
-        if rules_of(edited, name) == wanted:
+        if _is_wanted(rules_of(edited, name), before, changes):
             return edited, True
-    except (Shapeless, yaml.YAMLError, ValueError):
+    except (Shapeless, yaml.YAMLError, ConfigError):
         pass
-    return _anew(text, wanted, name), not _has_comments(text, name)
+    wanted = {**before, **changes}
+    rules = [rule for rule in wanted.values() if rule is not None]
+    return _anew(text, rules, name), not _has_comments(text, name)
+
+
+def _is_wanted(
+    found: Mapping[str, Any],
+    before: Mapping[str, Any],
+    changes: Mapping[str, Mapping[str, Any] | None],
+) -> bool:
+    """Whether all rules are as they should be; those that were changed may have got the file's defaults too."""
+    expected = {**before, **changes}
+    if found.keys() != {rule_id for rule_id, rule in expected.items() if rule is not None}:
+        return False
+    return all(
+        rule == {**rule, **_plain(changes[rule_id])}
+        if rule_id in changes
+        else rule == before[rule_id]
+        for rule_id, rule in found.items()
+    )
 
 
 def rules_of(text: str, name: str) -> dict[str, Any]:
@@ -127,13 +142,13 @@ def _as_item(rule: Mapping[str, Any], column: int) -> list[str]:
     return [f"{indent}- {first}", *(f"{indent}  {line}" for line in rest)]
 
 
-def _anew(text: str, wanted: Mapping[str, Any], name: str) -> str:
+def _anew(text: str, rules: Sequence[Mapping[str, Any]], name: str) -> str:
     """The whole file again, from its values."""
-    found = read_document(text, name, pause=unhurried).value
+    found = read_document(text, name, pause=unhurried).value if text else None
     others = found if isinstance(found, dict) and "rules" in found else {}
     # Every rule has the defaults filled in.
     whole = {key: value for key, value in others.items() if key not in ("defaults", "rules")}
-    whole["rules"] = list(wanted.values())
+    whole["rules"] = _plain(rules)
     if _is_json(text, name):
         return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
     return dump(whole)

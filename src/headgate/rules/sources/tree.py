@@ -151,10 +151,16 @@ class TreeStore(ABC):
         return self.read()
 
     def rules_in(self, snapshot: Snapshot) -> Mapping[str, tuple[str, str]]:
-        """By rule id, the node's name and its text."""
-        return {
-            _rule_id(name, data): (name, as_text(data)) for name, data in snapshot.documents.items()
-        }
+        """By rule id, the node's name and its text; of two nodes with one id, the second is called as its node."""
+        found: dict[str, tuple[str, str]] = {}
+        for name, data in snapshot.documents.items():
+            rule_id = _rule_id(name, data)
+            while rule_id in found:
+                rule_id = (
+                    f"{unescape(name)} (again)" if rule_id == unescape(name) else unescape(name)
+                )
+            found[rule_id] = (name, as_text(data))
+        return found
 
     def name_for(self, rule_id: str) -> str:
         """The name of the node for a new rule."""

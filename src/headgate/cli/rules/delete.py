@@ -1,0 +1,39 @@
+"""`headgate rules delete`: take rules out of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from . import _online
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME: Final = "delete"
+HELP: Final = "take rules out of a store"
+EPILOG: Final = f"""\
+{_online.PLACES}
+examples:
+  headgate rules delete zookeeper://localhost login
+  headgate rules delete rules.yaml old-search old-login --note 'not used any more'
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.epilog = EPILOG
+    _online.add_url(parser)
+    parser.add_argument("rules", metavar="RULE", nargs="+", help="the id of a rule")
+    _online.add_edit(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Delete what was asked for."""
+    return _online.answered(args, lambda: _delete(args))
+
+
+def _delete(args: argparse.Namespace) -> int:
+    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
+
+    with _online.opened(args.url) as store:
+        return _online.make(args, Editor(store, look_only=args.dry_run).delete(args.rules))

@@ -1,0 +1,44 @@
+"""`headgate rules rollback`: the rules as they were."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from . import _online
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME: Final = "rollback"
+HELP: Final = "go back to the rules of an earlier revision"
+EPILOG: Final = f"""\
+{_online.PLACES}
+Without a revision the newest change is undone. Going back is a change like any
+other: it is in the history, and can itself be undone. The guard lets it pass.
+
+examples:
+  headgate rules rollback zookeeper://localhost
+  headgate rules rollback rules.yaml 12
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.epilog = EPILOG
+    _online.add_url(parser)
+    parser.add_argument(
+        "revision", metavar="REVISION", type=int, nargs="?", help="as 'rules history' shows it"
+    )
+    _online.add_edit(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Go back."""
+    return _online.answered(args, lambda: _rollback(args))
+
+
+def _rollback(args: argparse.Namespace) -> int:
+    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
+
+    with _online.opened(args.url) as store:
+        return _online.make(args, Editor(store, look_only=args.dry_run).rollback(args.revision))
