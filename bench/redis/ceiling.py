@@ -16,7 +16,7 @@ import hiredis
 from headgate.engines.redis.codec import Codec
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.operations import Operations
-from headgate.engines.redis.scripts import script
+from headgate.engines.redis.scripts import library
 from headgate.rate import limits_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Ceiling:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = hiredis.Reader()
         self._next = 0
-        load: Any = (b"SCRIPT", b"LOAD", script("decide").text)
+        load: Any = (b"FUNCTION", b"LOAD", b"REPLACE", library())
         self._socket.sendall(hiredis.pack_command(load))
         self._reply()
 

@@ -22,7 +22,7 @@ from headgate.charge import Request
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
 from tests.faults.load import AsyncLoad, ThreadLoad, report, used, window_of
-from tests.servers.fixtures import on_flavours
+from tests.servers.fixtures import installed, on_flavours
 from tests.servers.link import Link
 from tests.servers.process import HOST, free_ports, wait_until
 from tests.servers.redis import standalone
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headgate.decision import Decision
+    from headgate.engines.redis.scripts import Dialect
     from tests.servers.redis import RedisServer
 
 pytestmark = pytest.mark.slow
@@ -102,34 +103,64 @@ def may_have_been_charged(error: EngineError) -> bool:
     return error.indefinite
 
 
-# --- the script cache ---------------------------------------------------------------------------
+# --- functions and scripts ----------------------------------------------------------------------
 
 
-def test_flushing_the_scripts_under_async_load_costs_no_error(redis_server: RedisServer) -> None:
+def flush(server: RedisServer, dialect: Dialect) -> None:
+    """Forget what the engine calls."""
+    if dialect.functions:
+        server.flush_functions()
+    else:
+        server.flush_scripts()
+
+
+@pytest.mark.parametrize("functions", [True, False], ids=["functions", "scripts"])
+def test_flushing_what_we_call_under_async_load_costs_no_error(
+    redis_server: RedisServer, *, functions: bool
+) -> None:
     async def main() -> None:
         engine = AsyncRedisEngine(redis_server.url)
+        engine._dialect.functions = functions
         async with AsyncLoad(engine.bind(PLENTY), "key", 64) as record:
             for _ in range(30):
-                await asyncio.to_thread(redis_server.flush_scripts)
+                await asyncio.to_thread(flush, redis_server, engine._dialect)
                 await asyncio.sleep(0.01)
         await engine.aclose()
         assert record.errors == []
+        assert engine._dialect.functions == functions
         assert used(redis_server.url, "key", PLENTY) == record.allowed > 0
 
     asyncio.run(main())
 
 
-def test_flushing_the_scripts_under_load_of_threads_costs_no_error(
-    redis_server: RedisServer,
+@pytest.mark.parametrize("functions", [True, False], ids=["functions", "scripts"])
+def test_flushing_what_we_call_under_load_of_threads_costs_no_error(
+    redis_server: RedisServer, *, functions: bool
 ) -> None:
     engine = RedisEngine(redis_server.url)
+    engine._dialect.functions = functions
     with ThreadLoad(engine.bind(PLENTY), "key", 8) as record:
         for _ in range(30):
-            redis_server.flush_scripts()
+            flush(redis_server, engine._dialect)
             time.sleep(0.01)
     engine.close()
     assert record.errors == []
+    assert engine._dialect.functions == functions
     assert used(redis_server.url, "key", PLENTY) == record.allowed > 0
+
+
+@pytest.mark.parametrize("missing", ["FCALL", "FUNCTION"])
+def test_a_server_without_functions_is_sent_scripts(
+    caller: Callable[[str], Both], missing: str
+) -> None:
+    """Redis 6.2 has none, and some who run a server rename what they do not want to be called."""
+    with installed(), standalone("redis-7.0", rename_command=f'{missing} ""') as server:
+        both = caller(server.url)
+        for _ in range(3):
+            both.hit()
+        calls = server.info("commandstats")
+        assert "cmdstat_evalsha" in calls
+        assert calls.get("cmdstat_fcall", "calls=1,").startswith("calls=1,")  # And never again.
 
 
 # --- a server that is not there -----------------------------------------------------------------
@@ -201,7 +232,7 @@ def test_a_lost_reply_is_counted_once_and_told_as_unknown(
     with Link(redis_server.port) as link:
         both = caller(link.url)
         both.hit()
-        link.lose_replies(1, of=b"EVALSHA")
+        link.lose_replies(1, of=b"FCALL")
         error = refusal(both)
         assert link.replies_lost == 1
         assert error.transient
@@ -218,7 +249,7 @@ def test_lost_replies_under_load_never_charge_twice(redis_server: RedisServer) -
             await warm_up(engine)
             async with AsyncLoad(engine.bind(PLENTY), "key", 32, 0.001) as record:
                 for _ in range(10):
-                    await asyncio.to_thread(link.lose_replies, 1, of=b"EVALSHA")
+                    await asyncio.to_thread(link.lose_replies, 1, of=b"FCALL")
                     await asyncio.sleep(0.05)
             await engine.aclose()
             assert link.replies_lost == 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,7 @@ from headgate import (
     SlidingWindow,
     TokenBucket,
 )
-from headgate.engines.redis.scripts import Script, script
+from headgate.engines.redis.scripts import Script, library, script
 from headgate.engines.redis.sync import RedisEngine
 from tests.faults.load import LONG_US, report, window_of
 from tests.servers.fixtures import installed, on_flavours
@@ -89,13 +90,14 @@ def test_a_clock_that_steps_forward_gives_a_window_early_and_no_more(flavour: st
         engine.close()
 
 
-def upgraded(name: str) -> Script:
-    """The script of a later version, whose states have one more field than ours."""
+def upgraded(server: RedisServer) -> Script:
+    """A command of a later version, whose states have one more field than ours, in a library of its own."""
     written = b"algorithm.text(limit, state)"
-    text = script(name).text
-    assert text.count(written) == 1
-    text = text.replace(written, written + b" .. pack('<d', 42)")
-    return Script(name, text, script(name).sha)
+    ours = script("decide").function.removesuffix(b"_decide")
+    assert library().count(written) == 2
+    text = library().replace(written, written + b" .. pack('<d', 42)")
+    server.call("FUNCTION", "LOAD", text.replace(ours, b"headgate_later"))
+    return replace(script("decide"), function=b"headgate_later_decide")
 
 
 @on_flavours("redis_server", "redis-7.0", "redis-8")
@@ -113,10 +115,7 @@ def upgraded(name: str) -> Script:
 def test_an_old_and_a_new_version_share_a_key(redis_server: RedisServer, limit: Limit) -> None:
     """A rolling upgrade: fields are only ever appended, so each reads what the other wrote."""
     old, new = RedisEngine(redis_server.url), RedisEngine(redis_server.url)
-    later = upgraded("decide")
-    loaded = redis_server.call("SCRIPT", "LOAD", later.text)
-    new._operations._decide = Script(later.name, later.text, loaded.encode())
-    assert loaded.encode() != script("decide").sha
+    new._operations._decide = upgraded(redis_server)
     hits = [old.bind(limit), new.bind(limit)]
     decisions = [hits[number % 2]("key", 1) for number in range(50)]
     (name,) = redis_server.call("KEYS", "*")

@@ -111,11 +111,15 @@ class RedisServer(Server):
         """Remove every key and every loaded script and function."""
         self.call("FLUSHALL", "SYNC")
         self.flush_scripts()
-        self.call("FUNCTION", "FLUSH", "SYNC")
+        self.flush_functions()
 
     def flush_scripts(self) -> None:
         """Forget every loaded script: the next EVALSHA gets NOSCRIPT."""
         self.call("SCRIPT", "FLUSH", "SYNC")
+
+    def flush_functions(self) -> None:
+        """Forget every loaded library: the next FCALL does not find its function."""
+        self.call("FUNCTION", "FLUSH", "SYNC")
 
     def follow(self, master: "RedisServer | None") -> None:
         """Become a replica of `master`, or a master if there is none; connections stay open."""

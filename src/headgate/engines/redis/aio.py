@@ -171,7 +171,7 @@ class AsyncRedisEngine(Shell):
             if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
                 state.spawn(self._send_carefully(state, errand, batch, first=reply))
                 return
-            state.batcher(slot).done()
+            state.batcher(slot).done(batch)
             if isinstance(reply, Unanswered):
                 self._topology.forget(address)
                 fail(batch, unanswered(str(reply)))
@@ -203,7 +203,7 @@ class AsyncRedisEngine(Shell):
             fail(batch, error)
             raise
         finally:
-            state.batcher(errand.slot).done()
+            state.batcher(errand.slot).done(batch)
 
     async def _send_again(self, stale: list[Waiting], now_us: int) -> None:
         """Send requests again with calendars as they are at the store's time."""
@@ -332,7 +332,7 @@ class AsyncRedisEngine(Shell):
             batch.link = None
 
     async def _travel(self, errand: Errand, ends: float, first: Any, batch: Batch) -> Any:
-        journey = carry(errand, self._topology)
+        journey = carry(errand, self._topology, self._dialect)
         state = self._state()
         outcome: Any = None
         failure: Exception | None = None

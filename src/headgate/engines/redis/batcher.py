@@ -4,6 +4,10 @@ Each caller has a future and one deadline, counted from when it asked, queueing 
 are on their way to a server at once; what comes meanwhile waits and travels with the next one, so the busier it gets, the
 larger the batches. A caller that is cancelled before its batch leaves is left out; one that is cancelled later does
 not hurt the others.
+
+**Two halves.** A server answers all that it finds on a connection before it sends the first answer, and while it does this
+we would have nothing to do, and then the other way round. So one call leaves at a time, with at most half of all that is
+asked for: the server decides one half while the answers to the other are handed out.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ class Batch(list[Waiting]):
     """What went wrong on the way, last."""
     since: float = 0.0
     """When they were sent."""
+    over: bool = False
+    """Whether everybody has been answered."""
 
     def leave_on(self, link: Link, now: float) -> None:
         """Note on what, and when, they are sent."""
@@ -53,6 +59,8 @@ class Batch(list[Waiting]):
 
 
 Sender: TypeAlias = "Callable[[int, Batch], None]"
+WORTHWHILE = 16
+"""So many travel together rather than in two halves: a call has a price of its own."""
 
 
 class Batcher:
@@ -72,6 +80,7 @@ class Batcher:
         self._queue: deque[Waiting] = deque()
         self._sent: deque[Batch] = deque()
         self._in_flight = 0
+        self._under_way = 0
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -92,31 +101,41 @@ class Batcher:
             loop.call_soon(self._flush)
         return future
 
-    def done(self) -> None:
+    def done(self, batch: Batch) -> None:
         """A call has come back: the next one may leave."""
-        self._in_flight -= 1
+        self._landed(batch)
         if self._queue and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._scheduled = False
-        while self._queue and self._in_flight < self._max_in_flight:
+        if self._queue and self._in_flight < self._max_in_flight:
             batch = self._next_batch()
             if batch:
                 self._dispatch(batch)
+            if self._queue and self._in_flight < self._max_in_flight:
+                self._scheduled = True
+                self._loop.call_soon(self._flush)  # After this one has been written.
         if self._timer is None and (self._queue or self._sent):
             self._watch()
+
+    def _landed(self, batch: Batch) -> None:
+        batch.over = True
+        self._in_flight -= 1
+        self._under_way -= len(batch)
+        while self._sent and self._sent[0].over:
+            self._sent.popleft()
 
     def _dispatch(self, batch: Batch) -> None:
         """Send a batch; one that cannot be packed is sent request by request, to find the culprit."""
         self._in_flight += 1
+        self._under_way += len(batch)
         self._sent.append(batch)
         try:
             self._send(self._slot, batch)
         except Exception as error:  # noqa: BLE001 - it goes to who waits
-            self._sent.pop()
-            self._in_flight -= 1
+            self._landed(batch)
             if len(batch) == 1:
                 fail(batch, error)
                 return
@@ -126,21 +145,29 @@ class Batcher:
     def _next_batch(self) -> Batch:
         batch = Batch()
         rules: set[bytes] = set()
+        last = None
         queue = self._queue
-        while queue and len(batch) < self._max_batch:
-            waiting = queue[0]
+        half = (len(queue) + self._under_way + 1) // 2
+        most = min(self._max_batch, max(half, WORTHWHILE))
+        while queue and len(batch) < most:
+            waiting = queue.popleft()
             if waiting[0].done():  # Cancelled, or out of time.
-                queue.popleft()
                 continue
-            rules.update(waiting[1].rules)
-            if len(rules) > MAX_RULES:
-                if batch:
-                    break
-                too_many = f"a request has at most {MAX_RULES} different limits, not {len(rules)}"
-                queue.popleft()[0].set_exception(UsageError(too_many))
-                rules.clear()
-                continue
-            batch.append(queue.popleft())
+            its_rules = waiting[1].rules
+            if its_rules is not last:  # Most are of one limit, and share its rules.
+                last = its_rules
+                rules.update(its_rules)
+                if len(rules) > MAX_RULES:
+                    if batch:
+                        queue.appendleft(waiting)
+                        break
+                    too_many = (
+                        f"a request has at most {MAX_RULES} different limits, not {len(rules)}"
+                    )
+                    waiting[0].set_exception(UsageError(too_many))
+                    rules.clear()
+                    continue
+            batch.append(waiting)
         return batch
 
     def _watch(self) -> None:

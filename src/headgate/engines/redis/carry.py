@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .failures import (
+    CANNOT,
     NotSent,
     Refused,
     Repair,
@@ -21,10 +22,11 @@ from .failures import (
     repair_of,
     unanswered,
 )
+from .scripts import library
 
 if TYPE_CHECKING:
     from .options import Address
-    from .scripts import Script
+    from .scripts import Dialect, Script
     from .topology import Cluster, Command, Sentinel, Standalone
 
 FIRST_PAUSE = 0.005
@@ -33,7 +35,7 @@ LAST_PAUSE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """A command, the slot it belongs to, and the script it calls, if any."""
+    """A command, the slot it belongs to, and the script it calls, if any: by FCALL or by EVALSHA."""
 
     command: Command
     slot: int = 0
@@ -68,7 +70,7 @@ Step: TypeAlias = Send | Discover | Drop | Pause
 Journey: TypeAlias = Generator[Step, Any, Any]
 
 
-def carry(errand: Errand, topology: Standalone | Sentinel | Cluster) -> Journey:
+def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Dialect) -> Journey:
     """Return the reply, or raise `EngineError` when the server refuses or falls silent."""
     command, pauses = errand.command, _longer_and_longer()
     asked: Address | None = None
@@ -91,11 +93,12 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster) -> Journey:
             topology.forget(address)
             told = refused if isinstance(error, Refused) else unanswered
             raise told(str(error)) from error
-        if not isinstance(reply, Exception):
+        if not isinstance(reply, Exception) and command[0] != b"FUNCTION":
             return reply
         repair = repair_of(str(reply))
-        if repair is Repair.LOAD and errand.script is not None:
-            command = (b"EVAL", errand.script.text, *errand.command[2:])
+        otherwise = _otherwise(errand, command, reply, dialect)
+        if otherwise is not None:
+            command = otherwise
             asked = address if asking else None
         elif repair is Repair.ASK:
             asked = _named(str(reply), address)
@@ -106,6 +109,25 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster) -> Journey:
                 repair is not Repair.FOLLOW or moves > 1
             ):  # Or they do not agree yet who has the slot.
                 yield next(pauses)
+
+
+def _otherwise(errand: Errand, command: Command, reply: Any, dialect: Dialect) -> Command | None:
+    """How to have a script run, when what was tried last did not: load the library, or send the script."""
+    script, message = errand.script, str(reply)
+    if script is None:
+        return None
+    call = (*dialect.words(script), *errand.command[2:])
+    match command[0], repair_of(message):
+        case b"FUNCTION", _ if not isinstance(reply, Exception) or "already exists" in message:
+            return call
+        case b"FCALL", Repair.LOAD:
+            return b"FUNCTION", b"LOAD", library()
+        case ((b"FCALL" | b"FUNCTION"), _) if message.startswith(CANNOT):
+            dialect.functions = False
+            return b"EVALSHA", script.sha, *errand.command[2:]
+        case _, Repair.SEND:
+            return b"EVAL", script.text, *errand.command[2:]
+    return None
 
 
 def _repaired(

@@ -195,8 +195,8 @@ class Codec:
             record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
         return Part(request, names, rules, token, request.token, record, look)
 
-    def command(self, sha: bytes, parts: Sequence[Part | Plain]) -> list[Any]:
-        """The EVALSHA of a batch."""
+    def command(self, words: tuple[bytes, bytes], parts: Sequence[Part | Plain]) -> list[Any]:
+        """The call that decides a batch; it begins with these words."""
         names: list[bytes] = []
         texts: list[bytes] = []
         rules: dict[bytes, int] = {}
@@ -218,7 +218,7 @@ class Codec:
             _NUMBER.pack(len(parts)),
             *body,
         ]
-        return [b"EVALSHA", sha, len(names), *names, b"".join(packed), *texts]
+        return [*words, len(names), *names, b"".join(packed), *texts]
 
     def _packed_request(self, part: Part, rules: dict[bytes, int], texts: list[bytes]) -> bytes:
         request = part.request
@@ -237,9 +237,12 @@ class Codec:
         return b"".join([bytes((len(steps), options)), *numbers, *steps])
 
     def usage_command(
-        self, sha: bytes, states: Sequence[tuple[bytes, Limit]], now_us: int | None = None
+        self,
+        words: tuple[bytes, bytes],
+        states: Sequence[tuple[bytes, Limit]],
+        now_us: int | None = None,
     ) -> list[Any]:
-        """The EVALSHA that asks what is used of these states."""
+        """The call that asks what is used of these states."""
         rules: dict[bytes, int] = {}
         body = [
             b"\1\0"
@@ -248,7 +251,7 @@ class Codec:
         ]
         packed = [self.head(), b"\0", bytes((len(rules),)), *rules, _NUMBER.pack(len(body)), *body]
         names = [name for name, _ in states]
-        return [b"EVALSHA", sha, len(names), *names, b"".join(packed)]
+        return [*words, len(names), *names, b"".join(packed)]
 
     def check(self, reply: object, steps: int) -> None:
         """Refuse what cannot be the reply to a script of ours: wrong in kind, or in length."""

@@ -27,7 +27,8 @@ class Refused(Exception):  # noqa: N818 - it is an outcome
 class Repair(Enum):
     """What to do about an error reply. In each case the server has not carried the command out."""
 
-    LOAD = "send the script itself"
+    LOAD = "load the library of functions"
+    SEND = "send the script itself"
     FOLLOW = "go where the slot is now"
     ASK = "go there for this once"
     REDISCOVER = "this server is no master any more: drop the connection and look for it"
@@ -36,7 +37,7 @@ class Repair(Enum):
 
 
 REPAIRS: Final = {
-    "NOSCRIPT": Repair.LOAD,
+    "NOSCRIPT": Repair.SEND,
     "MOVED": Repair.FOLLOW,
     "ASK": Repair.ASK,
     "READONLY": Repair.REDISCOVER,
@@ -54,8 +55,20 @@ UNWELCOME: Final = (
 """What a server says on a new connection when it will say so every time."""
 
 
+NO_SUCH_FUNCTION: Final = "ERR Function not found"
+CANNOT: Final = (
+    "NOPERM",
+    "ERR unknown command",
+    "ERR unknown subcommand",
+    "ERR Unknown subcommand",
+)
+"""What a server says that has no functions, or does not let us use or load them."""
+
+
 def repair_of(message: str) -> Repair:
     """What an error reply calls for, by its first word."""
+    if message.startswith(NO_SUCH_FUNCTION):
+        return Repair.LOAD
     return REPAIRS.get(message.split(" ", 1)[0], Repair.GIVE_UP)
 
 

@@ -29,7 +29,7 @@ from .codec import (
     not_ours,
 )
 from .keys import slot_of
-from .scripts import ALGORITHMS, script
+from .scripts import ALGORITHMS, Dialect, script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -124,8 +124,9 @@ class Batch:
 class Operations:
     """The engine's verbs, for one namespace."""
 
-    def __init__(self, codec: Codec, max_batch: int) -> None:
+    def __init__(self, codec: Codec, max_batch: int, dialect: Dialect | None = None) -> None:
         self.codec = codec
+        self.dialect = dialect or Dialect()
         self.clustered = codec.keys.clustered
         self._max_batch = max_batch
         self._decide = script("decide")
@@ -152,7 +153,7 @@ class Operations:
 
     def errand(self, slot: int, parts: Sequence[Part | Plain]) -> Errand:
         """One call that decides these requests."""
-        command = self.codec.command(self._decide.sha, parts)
+        command = self.codec.command(self.dialect.words(self._decide), parts)
         return Errand(tuple(command), slot, self._decide)
 
     def answers(self, parts: Sequence[Part | Plain], reply: Reply) -> Iterator[Decision | None]:
@@ -306,17 +307,17 @@ class Operations:
         called = script("limits")
         keys = [name for name, _ in names]
         slot = slot_of(keys[0]) if self.clustered else 0
-        return Errand((b"EVALSHA", called.sha, len(keys), *keys, codes), slot, called)
+        return Errand((*self.dialect.words(called), len(keys), *keys, codes), slot, called)
 
     def _usages(self, states: Sequence[tuple[bytes, Limit]], now_us: int | None) -> Errand:
-        command = self.codec.usage_command(self._decide.sha, states, now_us)
+        command = self.codec.usage_command(self.dialect.words(self._decide), states, now_us)
         slot = slot_of(states[0][0]) if self.clustered else 0
         return Errand(tuple(command), slot, self._decide)
 
     def _call(self, name: str, key: bytes, body: bytes, *texts: bytes) -> Errand:
         called = script(name)
         slot = slot_of(key) if self.clustered else 0
-        return Errand((b"EVALSHA", called.sha, 1, key, body, *texts), slot, called)
+        return Errand((*self.dialect.words(called), 1, key, body, *texts), slot, called)
 
     def _chunks(
         self, pairs: list[tuple[int, Part | Plain]]

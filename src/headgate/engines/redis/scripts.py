@@ -1,4 +1,8 @@
-"""The scripts: one Lua file per algorithm, put together and named by their hash."""
+"""The Lua side: one file per algorithm and one per command, put together once and named by a hash.
+
+A server that can (Redis 7, Valkey) keeps the text as a library of functions, and a call costs it only the decision. Others,
+and those who do not let us load a library, run it as a script, which has to be worked out anew with every call.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +21,60 @@ ALGORITHMS: Final = (
     "adaptive",
     "concurrency",
 )
-"""In the order of `ORDER` in wire.lua: a step names its algorithm by its place, counted from 1."""
+"""In the order of `ORDER` in prelude.lua: a step names its algorithm by its place, counted from 1."""
+COMMANDS: Final = ("decide", "settle", "leave_line", "slots", "reset", "limits")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's text, and the name by which a server knows it once it has been loaded."""
+    """One command: as a script its text and the hash of that, and the function that it is in the library."""
 
     name: str
     text: bytes
     sha: bytes
+    function: bytes = b""
+
+
+class Dialect:
+    """How an engine asks for a command: as a function, until a server says that it knows or allows none."""
+
+    def __init__(self) -> None:
+        self.functions = True
+
+    def words(self, script: Script) -> tuple[bytes, bytes]:
+        """What a call of this command begins with."""
+        return (b"FCALL", script.function) if self.functions else (b"EVALSHA", script.sha)
 
 
 @cache
 def script(name: str) -> Script:
-    """The script `lua/<name>.lua`, with everything it stands on."""
-    folder = files(__package__) / "lua"
-    parts = ["prelude", *ALGORITHMS, "wire", name]
-    text = "\n".join((folder / f"{part}.lua").read_text("utf-8") for part in parts).encode()
-    digest = sha1(text, usedforsecurity=False).hexdigest()  # The name that Redis itself gives it.
-    return Script(name, text, digest.encode())
+    """The command `lua/<name>.lua`, with everything it stands on."""
+    text = f"{_text(name)}\nreturn commands.{name}(KEYS, ARGV)\n".encode()
+    # Redis itself names a script by this hash.
+    sha = sha1(text, usedforsecurity=False).hexdigest()
+    return Script(name, text, sha.encode(), f"{_library_name()}_{name}".encode())
+
+
+@cache
+def library() -> bytes:
+    """What FUNCTION LOAD is sent: all commands."""
+    name = _library_name()
+    return (
+        f"#!lua name={name}\nlocal NAME = '{name}'\nlocal function library()\n{_text(*COMMANDS)}\n"
+        f"return commands\nend\n{_file('library')}"
+    ).encode()
+
+
+@cache
+def _library_name() -> str:
+    text = _text(*COMMANDS) + _file("library")
+    return f"headgate_{sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]}"
+
+
+def _text(*commands: str) -> str:
+    return "\n".join(map(_file, ("prelude", *ALGORITHMS, "wire", *commands)))
+
+
+@cache
+def _file(name: str) -> str:
+    return (files(__package__) / "lua" / f"{name}.lua").read_text("utf-8")

@@ -10,6 +10,7 @@ from .codec import Codec
 from .keys import KeyCodec
 from .operations import Operations
 from .options import Options, parse_url
+from .scripts import Dialect
 from .topology import topology_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Shell:
         self._test_clock = clock is not None
         self._topology = topology_of(self.options)
         self._colocate = colocate
+        self._dialect = Dialect()
         self._speak_for("")
 
     def scoped(self, namespace: str) -> Self:
@@ -54,4 +56,4 @@ class Shell:
         codec = Codec(
             keys, self.clock.now_us, test_clock=self._test_clock, receipts=options.receipts
         )
-        self._operations = Operations(codec, options.max_batch)
+        self._operations = Operations(codec, options.max_batch, self._dialect)

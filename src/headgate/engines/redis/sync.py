@@ -220,7 +220,7 @@ class RedisEngine(Shell):
     def _run(self, errand: Errand, ends: float | None = None) -> Any:
         """Carry an errand out within the deadline, or by the time that a caller of many has left."""
         ends = time.monotonic() + self.options.deadline if ends is None else ends
-        journey = carry(errand, self._topology)
+        journey = carry(errand, self._topology, self._dialect)
         outcome: Any = None
         failure: Exception | None = None
         trouble: Exception | None = None

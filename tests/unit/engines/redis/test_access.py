@@ -6,13 +6,14 @@ import asyncio
 import logging
 import re
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import Concurrency, EngineError, FixedWindow
+from headgate import Concurrency, EngineError, FixedWindow, SlidingLog
 from headgate.engines.redis.aio import AsyncRedisEngine
-from headgate.engines.redis.scripts import script
+from headgate.engines.redis.scripts import library
 from headgate.engines.redis.sync import RedisEngine
 from headgate.testing import Blocking, ManualClock
 from headgate.testing.conformance import START, EngineConformance
@@ -176,12 +177,10 @@ def test_a_server_that_can_evict_keys_is_warned_about_once(
 
 # --- the least that a user must be allowed -------------------------------------------------------
 
-USED_BY_THE_ENGINE = {"EVALSHA", "EVAL", "SCAN"}
-COMMANDS = USED_BY_THE_ENGINE | {
-    name
-    for one in ("decide", "settle", "leave_line", "slots", "reset", "limits")
-    for name in re.findall(r"\b(?:call|read)\('([A-Z]+)'", script(one).text.decode())
-}
+BY_FUNCTIONS = {"FCALL", "FUNCTION|LOAD"}
+BY_SCRIPTS = {"EVALSHA", "EVAL"}
+IN_LUA = set(re.findall(r"\b(?:call|read)\('([A-Z]+)'", library().decode()))
+COMMANDS = BY_FUNCTIONS | IN_LUA | {"SCAN"}
 
 
 def allow(server: RedisServer, commands: set[str]) -> str:
@@ -191,18 +190,25 @@ def allow(server: RedisServer, commands: set[str]) -> str:
     return f"redis://headgate:{CANARY}@{HOST}:{server.port}/0?deadline=10"
 
 
+def test_the_how_to_allows_what_is_used_and_nothing_else() -> None:
+    text = (Path(__file__).parents[4] / "docs/how-to/use-redis.md").read_text("utf-8")
+    told = text.partition("ACL SETUSER headgate")[2].partition("```")[0]
+    assert set(re.findall(r"\+(\S+)", told)) == {name.lower() for name in COMMANDS}
+
+
 class TestLeastPrivilege(EngineConformance):
-    """The whole suite, as a user that may touch `hg:*` with two dozen commands."""
+    """The whole suite, as a user that may touch `hg:*` with two dozen commands; also one without functions."""
 
     programs = 20
 
-    @pytest.fixture(params=["sync", "async"])
+    @pytest.fixture(params=["sync", "async", "sync, by scripts", "async, by scripts"])
     def engine(
         self, request: pytest.FixtureRequest, redis_server: RedisServer, clock: ManualClock
     ) -> Iterator[Engine]:
-        url = allow(redis_server, COMMANDS)
+        scripts = request.param.endswith("by scripts")
+        url = allow(redis_server, COMMANDS - BY_FUNCTIONS | BY_SCRIPTS if scripts else COMMANDS)
         engine: Engine
-        if request.param == "sync":
+        if request.param.startswith("sync"):
             engine = RedisEngine(url, clock=clock)
         else:
             engine = Blocking(AsyncRedisEngine(url, clock=clock))
@@ -231,7 +237,10 @@ def test_no_command_of_the_least_privilege_is_too_many(redis_server: RedisServer
         engine = RedisEngine(url)  # By the server's clock, which no story asks.
         try:
             engine.bind(Concurrency(1, 60_000_000))("key", 1)
-            return len(engine.list_keys().entries) == 1
+            long_log = engine.bind(SlidingLog(10, 60_000_000))
+            return (
+                all(long_log("key", 1) for _ in range(10)) and len(engine.list_keys().entries) == 2
+            )
         except EngineError:
             return False
         finally:

@@ -46,7 +46,7 @@ class Store:
         if not self.silent:
             for waiting, name in zip(batch, names, strict=True):
                 waiting[0].set_result(name)
-            self.batcher.done()
+            self.batcher.done(batch)
 
 
 def in_a_loop(test: Callable[[], Any]) -> None:

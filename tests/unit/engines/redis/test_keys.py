@@ -191,7 +191,7 @@ def test_a_reservation_is_named_by_its_own_namespace_whoever_it_travels_with() -
     )
     request = Request((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token="token")  # noqa: S106
     parts = [one.part(request), other.part(request)]
-    *_, first, first_record, second, second_record = one.command(b"", parts)
+    *_, first, first_record, second, second_record = one.command((b"", b""), parts)
     assert first == second == b"token"
     assert first_record == KeyCodec("one", clustered=True).tag("key").join((b"hg:r", b"token"))
     assert second_record == KeyCodec("other", clustered=True).tag("key").join((b"hg:r", b"token"))

@@ -94,7 +94,7 @@ def test_a_number_that_is_none_ends_the_script_before_it_writes(
 ) -> None:
     decide = script("decide").text
     request = Request((Charge("key", limit, 2),), wait_us=5, reserve_us=MINUTE_US, token="token")  # noqa: S106
-    _, _, count, key, body, *texts = codec.command(b"", [codec.part(request)])
+    _, _, count, key, body, *texts = codec.command((b"", b""), [codec.part(request)])
     for offset in doubles_in(limit, optional=2):
         for bad in BAD:
             packed = body[:offset] + struct.pack("<d", bad) + body[offset + 8 :]
@@ -115,8 +115,8 @@ def test_a_mistake_in_the_last_request_of_a_batch_leaves_the_first_one_undone(
     decide = script("decide").text
     plain = codec.plain_maker(limit, None)
     careful = codec.part(Request((Charge("careful", limit),)))
-    last_plain = codec.command(b"", [careful, plain("plain")])
-    last_careful = codec.command(b"", [plain("plain"), careful])
+    last_plain = codec.command((b"", b""), [careful, plain("plain")])
+    last_careful = codec.command((b"", b""), [plain("plain"), careful])
 
     def is_refused(
         command: list[Any], body: bytes, *, keys: int = 2, more: tuple[bytes, ...] = ()
@@ -468,24 +468,34 @@ def test_receipts_number_the_decisions_of_a_key_whoever_asks(
 
 
 @on_flavours("redis_server", "redis-7.0")
-def test_a_log_does_not_try_numbers_that_are_taken(redis_server: RedisServer) -> None:
+def test_a_long_log_is_appended_to_and_cut_when_most_of_it_has_left(
+    redis_server: RedisServer,
+) -> None:
     clock = ManualClock(NOW_US / 1e6)
     engine = RedisEngine(redis_server.url, clock=clock)
     limit = SlidingLog(10_000, MINUTE_US)
-    request = Request((Charge("key", limit),))
 
-    def added() -> int:
+    def hit(times: int) -> int:
         redis_server.call("CONFIG", "RESETSTAT")
-        engine.decide([request] * 100)
-        calls = re.search(r"cmdstat_zadd:calls=(\d+)", redis_server.call("INFO", "commandstats"))
-        assert calls is not None
-        return int(calls[1])
+        engine.decide([Request((Charge("key", limit),))] * times)
+        written = re.search(r"cmdstat_set:calls=(\d+)", redis_server.call("INFO", "commandstats"))
+        return int(written[1]) if written else 0
 
-    assert added() == 200  # Each adds its member, and writes the total.
-    assert added() == 200
+    (name,) = [engine._operations.codec.state_name("key", limit, None)]
+    assert hit(100) == 8  # As long as it is short it is written anew.
+    clock.advance(us=MINUTE_US - 1)
+    assert hit(99) == 0
+    assert redis_server.call("STRLEN", name) == 199 * 32
+    clock.advance(us=1)  # A hundred have left, and with the next one that is half.
+    assert hit(1) == 0
+    assert hit(1) == 0
+    assert redis_server.call("STRLEN", name) == 201 * 32
+    clock.advance(us=MINUTE_US - 1)
+    assert hit(1) == 1
+    assert redis_server.call("STRLEN", name) == 3 * 32
     clock.advance(us=-7)
-    assert added() <= 200 + 200 + 100  # And those that lay ahead are pulled to now, once.
-    assert engine.usage("key", limit).used == 300
+    assert hit(100) > 0  # Those that lay ahead are pulled to now, once.
+    assert engine.usage("key", limit).used == 103
     engine.close()
 
 

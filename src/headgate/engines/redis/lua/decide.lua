@@ -1,12 +1,12 @@
 -- decide.lua -- decide a batch of requests, each of them all or nothing.
 --
--- KEYS     the state of each step, in order
--- ARGV[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
+-- keys     the state of each step, in order
+-- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
 --          number of rules, then for each its algorithm and the numbers of its limit
 --          number of requests, then for each: number of steps, options, [wait_us], [reserve_us], and for each step the
 --          number of its rule, its kind and its cost. Most requests take one unit of one limit: for them the number of
 --          steps is 0, and the number of the rule is all that follows.
--- ARGV[2…] for each request that has one, the token it holds slots under, and then the key of its reservation's
+-- args[2…] for each request that has one, the token it holds slots under, and then the key of its reservation's
 --          record, if it reserves
 --          A request with the option LOOK is answered as if it had been withdrawn, and changes nothing.
 -- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. A place in line
@@ -16,195 +16,190 @@
 local WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
 local STALE, TAKEN, NOT_OURS = -1, -2, -3
 local VERSION_TTL_MS = 3600000
-local now_us, ttl_floor_ms = read_time()
-local rules, requests = {}, {}
-local next_text, next_key = 2, 1
+local keys, args, rules, next_text, next_key -- Of the call that is under way,
+local now_us, ttl_floor_ms -- and its moment.
 
--- Everything that only requests of several steps, or with options, need; made when one of them comes.
-local function machinery()
-    local function read_text()
-        next_text = next_text + 1
-        return ARGV[next_text - 1]
+local function read_text()
+    next_text = next_text + 1
+    return args[next_text - 1]
+end
+
+local function read_step()
+    local step = { rule = rules[read_byte()], kind = read_byte(), cost = read_number(), key = keys[next_key] }
+    if not step.rule or step.kind > USAGE then
+        error('a step makes no sense')
     end
+    next_key = next_key + 1
+    return step
+end
 
-    local function read_step()
-        local step = { rule = rules[read_byte()], kind = read_byte(), cost = read_number(), key = KEYS[next_key] }
-        if not step.rule or step.kind > USAGE then
-            error('a step makes no sense')
-        end
-        next_key = next_key + 1
-        return step
+local function read_request(steps)
+    local options = read_byte()
+    local request = { wait_us = 0, reserve_us = 0 }
+    if options % 2 >= WAIT then
+        request.wait_us = read_number()
     end
-
-    local function read_request(steps)
-        local options = read_byte()
-        local request = { wait_us = 0, reserve_us = 0 }
-        if options % 2 >= WAIT then
-            request.wait_us = read_number()
-        end
-        if options % 4 >= RESERVE then
-            request.reserve_us = read_number()
-        end
-        if options % 8 >= TOKEN then
-            request.token = read_text()
-        end
-        if request.reserve_us > 0 then
-            request.record = read_text()
-        end
-        request.look = options % 16 >= LOOK
-        for i = 1, steps do
-            request[i] = read_step()
-        end
-        return request
+    if options % 4 >= RESERVE then
+        request.reserve_us = read_number()
     end
-
-    local function evaluate(step, request, state)
-        local algorithm, limit, cost = step.rule.algorithm, step.rule.limit, step.cost
-        if step.kind == PEEK then
-            return state, algorithm.peek(limit, state, now_us, cost)
-        elseif step.kind == FORCE then
-            return algorithm.force(limit, state, now_us, cost)
-        elseif step.kind == USAGE then
-            local _, remaining, retry_after_us, reset_after_us, level = algorithm.peek(limit, state, now_us, cost)
-            return state, algorithm.used(limit, state, now_us), remaining, retry_after_us, reset_after_us, level
-        elseif algorithm.hold and request.token then
-            return algorithm.hold(limit, state, now_us, cost, request.token)
-        elseif algorithm.line_up and request.wait_us > 0 then
-            return algorithm.line_up(limit, state, now_us, cost, request.wait_us)
-        end
-        return algorithm.take(limit, state, now_us, cost)
+    if options % 8 >= TOKEN then
+        request.token = read_text()
     end
+    if request.reserve_us > 0 then
+        request.record = read_text()
+    end
+    request.look = options % 16 >= LOOK
+    for i = 1, steps do
+        request[i] = read_step()
+    end
+    return request
+end
 
-    -- Work out every step on top of those before it, and write nothing. True when all of them fit.
-    local function try(request)
-        local pending, passed = {}, true
+local function evaluate(step, request, state)
+    local algorithm, limit, cost = step.rule.algorithm, step.rule.limit, step.cost
+    if step.kind == PEEK then
+        return state, algorithm.peek(limit, state, now_us, cost)
+    elseif step.kind == FORCE then
+        return algorithm.force(limit, state, now_us, cost)
+    elseif step.kind == USAGE then
+        local _, remaining, retry_after_us, reset_after_us, level = algorithm.peek(limit, state, now_us, cost)
+        return state, algorithm.used(limit, state, now_us), remaining, retry_after_us, reset_after_us, level
+    elseif algorithm.hold and request.token then
+        return algorithm.hold(limit, state, now_us, cost, request.token)
+    elseif algorithm.line_up and request.wait_us > 0 then
+        return algorithm.line_up(limit, state, now_us, cost, request.wait_us)
+    end
+    return algorithm.take(limit, state, now_us, cost)
+end
+
+-- Work out every step on top of those before it, and write nothing. True when all of them fit.
+local function try(request)
+    local pending, passed = {}, true
+    for _, step in ipairs(request) do
+        if not step.first then
+            step.before = pending[step.key]
+        end
+        step.after, step[1], step[2], step[3], step[4], step[5] = evaluate(step, request, step.before)
+        pending[step.key] = step.before
+        if step[1] == 1 then
+            pending[step.key] = step.after
+        elseif step.kind ~= SHADOW and step.kind ~= USAGE then
+            passed = false
+        end
+    end
+    return passed
+end
+
+local function save(step)
+    local loaded = step.first and step.before or nil -- Else it may be what this request has made of it.
+    save_state(step.rule.algorithm, step.key, step.rule.limit, loaded, step.after, now_us, ttl_floor_ms)
+end
+
+local function reserve(request)
+    local ttl = ttl_ms(now_us + request.reserve_us, now_us, ttl_floor_ms)
+    local record = { cmsgpack.pack(now_us + request.reserve_us) }
+    for _, step in ipairs(request) do
+        if step.after ~= step.before then
+            local refunds = beside(step.key, 'f')
+            call('HSETNX', refunds, 'sum', '0')
+            if call('PTTL', refunds) < ttl then
+                call('PEXPIRE', refunds, ttl)
+            end
+            local algorithm = step.rule.algorithm
+            local sofar = call('HMGET', refunds, 'sum', 'resets')
+            record[#record + 1] = cmsgpack.pack({
+                step.key, algorithm.number, step.rule.limit, step.cost, algorithm.mark(step.after),
+                tonumber(sofar[1]), tonumber(sofar[2] or 0),
+            })
+        end
+    end
+    if request.is_over then -- Another had that name.
+        call('DEL', request.record)
+    end
+    call('RPUSH', request.record, unpack(record))
+    call('PEXPIRE', request.record, ttl)
+end
+
+local function grant(request)
+    local last = {} -- A key that was charged twice is saved once, as the last step left it.
+    for _, step in ipairs(request) do
+        if step.after ~= step.before then
+            last[step.key] = step
+        end
+    end
+    for _, step in ipairs(request) do
+        if last[step.key] == step then
+            save(step)
+        end
+        if request.wait_us > 0 and step[3] > 0 then
+            local start_us = now_us + step[3]
+            call('SET', beside(step.key, 'l'), start_us, 'PX', ttl_ms(start_us, now_us, ttl_floor_ms))
+        end
+    end
+    if request.reserve_us > 0 then
+        reserve(request)
+    end
+end
+
+-- Nothing is taken: answers say what they would have been, and only a denial itself may be noted.
+local function withdraw(request)
+    for _, step in ipairs(request) do
+        if step[1] == 1 then
+            step[1], step[2], step[3], step[4], step[5] =
+                step.rule.algorithm.peek(step.rule.limit, step.before, now_us, step.cost)
+        elseif step.first and step.after ~= step.before and not request.look then
+            save(step)
+        end
+    end
+end
+
+-- Load the state of every key; true when something there is not ours.
+local function load(request)
+    local seen = {}
+    for _, step in ipairs(request) do
+        local bad, bad_beside
+        step.first = not seen[step.key]
+        seen[step.key] = true
+        if step.first then
+            step.before, bad = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
+        end
+        if request.record then
+            _, bad_beside = read('HGET', beside(step.key, 'f'), 'sum')
+        end
+        if bad or bad_beside then
+            return true
+        end
+    end
+end
+
+local function refusal(request)
+    if request.record and call('EXISTS', request.record) == 1 then
+        if read_reservation(request.record, now_us) then
+            return TAKEN
+        end
+        request.is_over = true
+    end
+    for _, step in ipairs(request) do
+        if step.rule.stale then
+            return STALE
+        end
+    end
+    if load(request) then
+        return NOT_OURS
+    end
+end
+
+local function decide_carefully(request)
+    local refused = refusal(request)
+    if refused then
         for _, step in ipairs(request) do
-            if not step.first then
-                step.before = pending[step.key]
-            end
-            step.after, step[1], step[2], step[3], step[4], step[5] = evaluate(step, request, step.before)
-            pending[step.key] = step.before
-            if step[1] == 1 then
-                pending[step.key] = step.after
-            elseif step.kind ~= SHADOW and step.kind ~= USAGE then
-                passed = false
-            end
+            step[1], step[2], step[3], step[4], step[5] = refused, 0, 0, 0, 0
         end
-        return passed
+    elseif try(request) and not request.look then
+        grant(request)
+    else
+        withdraw(request)
     end
-
-    local function save(step)
-        save_state(step.rule.algorithm, step.key, step.rule.limit, step.after, now_us, ttl_floor_ms)
-    end
-
-    local function reserve(request)
-        local ttl = ttl_ms(now_us + request.reserve_us, now_us, ttl_floor_ms)
-        local record = { cmsgpack.pack(now_us + request.reserve_us) }
-        for _, step in ipairs(request) do
-            if step.after ~= step.before then
-                local refunds = beside(step.key, 'f')
-                call('HSETNX', refunds, 'sum', '0')
-                if call('PTTL', refunds) < ttl then
-                    call('PEXPIRE', refunds, ttl)
-                end
-                local algorithm = step.rule.algorithm
-                local sofar = call('HMGET', refunds, 'sum', 'resets')
-                record[#record + 1] = cmsgpack.pack({
-                    step.key, algorithm.number, step.rule.limit, step.cost, algorithm.mark(step.after),
-                    tonumber(sofar[1]), tonumber(sofar[2] or 0),
-                })
-            end
-        end
-        if request.is_over then -- Another had that name.
-            call('DEL', request.record)
-        end
-        call('RPUSH', request.record, unpack(record))
-        call('PEXPIRE', request.record, ttl)
-    end
-
-    local function grant(request)
-        local last = {} -- A key that was charged twice is saved once, as the last step left it.
-        for _, step in ipairs(request) do
-            if step.after ~= step.before then
-                last[step.key] = step
-            end
-        end
-        for _, step in ipairs(request) do
-            if last[step.key] == step then
-                save(step)
-            end
-            if request.wait_us > 0 and step[3] > 0 then
-                local start_us = now_us + step[3]
-                call('SET', beside(step.key, 'l'), start_us, 'PX', ttl_ms(start_us, now_us, ttl_floor_ms))
-            end
-        end
-        if request.reserve_us > 0 then
-            reserve(request)
-        end
-    end
-
-    -- Nothing is taken: answers say what they would have been, and only a denial itself may be noted.
-    local function withdraw(request)
-        for _, step in ipairs(request) do
-            if step[1] == 1 then
-                step[1], step[2], step[3], step[4], step[5] =
-                    step.rule.algorithm.peek(step.rule.limit, step.before, now_us, step.cost)
-            elseif step.first and step.after ~= step.before and not request.look then
-                save(step)
-            end
-        end
-    end
-
-    -- Load the state of every key; true when something there is not ours.
-    local function load(request)
-        local seen = {}
-        for _, step in ipairs(request) do
-            local bad, bad_beside
-            step.first = not seen[step.key]
-            seen[step.key] = true
-            if step.first then
-                step.before, bad = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
-            end
-            if request.record then
-                _, bad_beside = read('HGET', beside(step.key, 'f'), 'sum')
-            end
-            if bad or bad_beside then
-                return true
-            end
-        end
-    end
-
-    local function refusal(request)
-        if request.record and call('EXISTS', request.record) == 1 then
-            if read_reservation(request.record, now_us) then
-                return TAKEN
-            end
-            request.is_over = true
-        end
-        for _, step in ipairs(request) do
-            if step.rule.stale then
-                return STALE
-            end
-        end
-        if load(request) then
-            return NOT_OURS
-        end
-    end
-
-    local function decide(request)
-        local refused = refusal(request)
-        if refused then
-            for _, step in ipairs(request) do
-                step[1], step[2], step[3], step[4], step[5] = refused, 0, 0, 0, 0
-            end
-        elseif try(request) and not request.look then
-            grant(request)
-        else
-            withdraw(request)
-        end
-    end
-
-    return { read = read_request, decide = decide }
 end
 
 -- One unit of one limit: the same, without the ceremony.
@@ -219,7 +214,7 @@ local function take_one(rule, key)
     end
     local after, allowed, remaining, retry_after_us, reset_after_us, level = algorithm.take(limit, state, now_us, 1)
     if after ~= state then
-        save_state(algorithm, key, limit, after, now_us, ttl_floor_ms)
+        save_state(algorithm, key, limit, state, after, now_us, ttl_floor_ms)
     end
     return allowed, remaining, retry_after_us, reset_after_us, level
 end
@@ -237,51 +232,60 @@ local function next_version(key, allowed, reset_after_us)
     return version
 end
 
-local careful
-local with_versions = read_byte() == 1
-for i = 1, read_byte() do
-    rules[i] = read_rule(now_us)
-end
-for i = 1, read_number() do
-    local steps = read_byte()
-    if steps == 0 then
-        requests[i] = read_byte()
-        if not rules[requests[i]] then
-            error('there is no such rule')
-        end
-        next_key = next_key + 1
-    else
-        careful = careful or machinery()
-        requests[i] = careful.read(steps)
+-- Read every request before the first is decided. One unit of one limit is told by the number of its rule alone.
+local function read_requests()
+    local requests = {}
+    for i = 1, read_byte() do
+        rules[i] = read_rule(now_us)
     end
-end
-if next_key ~= #KEYS + 1 or at ~= #packed + 1 or next_text ~= #ARGV + 1 then
-    error('the arguments do not fit the keys')
-end
-local reply, count, versions = { now_us }, 1, {}
-next_key = 1
-for _, request in ipairs(requests) do
-    if type(request) == 'number' then
-        reply[count + 1], reply[count + 2], reply[count + 3], reply[count + 4], reply[count + 5] =
-            take_one(rules[request], KEYS[next_key])
-        if with_versions then
-            versions[next_key] = next_version(KEYS[next_key], reply[count + 1], reply[count + 4])
-        end
-        count, next_key = count + 5, next_key + 1
-    else
-        careful.decide(request)
-        for _, step in ipairs(request) do
-            for i = 1, 5 do
-                reply[count + i] = step[i]
+    for i = 1, read_number() do
+        local steps = read_byte()
+        if steps == 0 then
+            requests[i] = read_byte()
+            if not rules[requests[i]] then
+                error('there is no such rule')
             end
+            next_key = next_key + 1
+        else
+            requests[i] = read_request(steps)
+        end
+    end
+    if next_key ~= #keys + 1 or at ~= #packed + 1 or next_text ~= #args + 1 then
+        error('the arguments do not fit the keys')
+    end
+    return requests
+end
+
+function commands.decide(its_keys, its_args)
+    keys, args, rules, next_text, next_key = its_keys, its_args, {}, 2, 1
+    now_us, ttl_floor_ms = read_time(args[1])
+    local with_versions = read_byte() == 1
+    local requests = read_requests()
+    local reply, count, versions = { now_us }, 1, {}
+    next_key = 1
+    for _, request in ipairs(requests) do
+        if type(request) == 'number' then
+            reply[count + 1], reply[count + 2], reply[count + 3], reply[count + 4], reply[count + 5] =
+                take_one(rules[request], keys[next_key])
             if with_versions then
-                versions[next_key] = next_version(step.key, step[1], step[4])
+                versions[next_key] = next_version(keys[next_key], reply[count + 1], reply[count + 4])
             end
             count, next_key = count + 5, next_key + 1
+        else
+            decide_carefully(request)
+            for _, step in ipairs(request) do
+                for i = 1, 5 do
+                    reply[count + i] = step[i]
+                end
+                if with_versions then
+                    versions[next_key] = next_version(step.key, step[1], step[4])
+                end
+                count, next_key = count + 5, next_key + 1
+            end
         end
     end
+    for i = 1, #versions do
+        reply[count + i] = versions[i]
+    end
+    return reply
 end
-for i = 1, #versions do
-    reply[count + i] = versions[i]
-end
-return reply

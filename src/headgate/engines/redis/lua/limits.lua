@@ -1,24 +1,27 @@
 -- limits.lua -- the limits that states were last counted with, for people who list keys.
 --
--- KEYS     the states
--- ARGV[1]  packed: the algorithm of each
+-- keys     the states
+-- args[1]  packed: the algorithm of each
 -- Returns  {limit, …}, and -1 where there is no state (any more), or none of ours
-local limits = {}
-for i, key in ipairs(KEYS) do
-    local algorithm = algorithm_of(read_byte())
-    local limit
-    if algorithm.stored_limit then
-        limit = algorithm.stored_limit(key)
-    else
-        local text = read('GET', key)
-        if text and #text >= 8 * (algorithm.fields + 1) then
-            limit = unpack_numbers('<d', text, 8 * algorithm.fields + 1)
+function commands.limits(keys, args)
+    packed, at = args[1], 1
+    local limits = {}
+    for i, key in ipairs(keys) do
+        local algorithm = algorithm_of(read_byte())
+        local limit
+        if algorithm.stored_limit then
+            limit = algorithm.stored_limit(key)
+        else
+            local text = read('GET', key)
+            if text and #text >= 8 * (algorithm.fields + 1) then
+                limit = unpack_numbers('<d', text, 8 * algorithm.fields + 1)
+            end
+        end
+        if limit and is_whole(limit) then
+            limits[i] = limit
+        else
+            limits[i] = -1
         end
     end
-    if limit and limit >= 0 and limit <= MAX_EXACT and limit == floor(limit) then
-        limits[i] = limit
-    else
-        limits[i] = -1
-    end
+    return limits
 end
-return limits

@@ -1,12 +1,13 @@
--- prelude.lua -- what every algorithm and every script shares.
+-- prelude.lua -- what every algorithm and every command shares.
 --
--- A script is this file, one file per algorithm, and one that says what to do. Numbers are doubles that hold
--- integers below 2^53, as in the Python twin of each algorithm. States are strings of packed doubles. A
--- state's fields are only ever appended to: old code ignores what it does not know, new code has a default for
--- what is missing, and so both can run side by side on the same keys.
+-- This file, one file per algorithm, wire.lua and one file per command make one text. Servers keep it as a library of
+-- functions (`library.lua`), so that all of it is worked out once; servers that cannot do that are sent it as a script,
+-- with the one command that is called. Numbers are doubles that hold integers below 2^53, as in the Python twin of each
+-- algorithm. States are strings of packed doubles. A state's fields are only ever appended to: old code ignores what it
+-- does not know, new code has a default for what is missing, and so both can run side by side on the same keys.
 --
--- An algorithm is made by a function of its own, on first use in a call: a call pays only for what it needs. It is a
--- table:
+-- A command is a function of keys and arguments in `commands`. An algorithm is made by a function of its own, on first
+-- use: a script pays only for what it needs. It is a table:
 --   fields                           how many numbers its state has
 --   numbers                          how many numbers its limit has, in the order the codec sends them
 --   text(limit, state)               the state as it is stored: its fields, and then the limit for people who list keys
@@ -27,9 +28,9 @@ local ORDER = { 'fixed_window', 'sliding_window', 'sliding_log', 'token_bucket',
 local SLIDING_WINDOW, TOKEN_BUCKET, EXPONENTIAL_BACKOFF, CONCURRENCY = 2, 4, 5, 7 -- Places in ORDER.
 local DOUBLES = '<' .. string.rep('d', 20)
 local floor, max, min = math.floor, math.max, math.min
-local call = redis.call
+local call, pcall = redis.call, redis.pcall
 local pack, unpack_numbers = struct.pack, struct.unpack
-local sources, algorithms = {}, {}
+local commands, sources, algorithms = {}, {}, {}
 
 -- The algorithm with that place in ORDER.
 local function algorithm_of(number)
@@ -42,6 +43,10 @@ local function algorithm_of(number)
         algorithms[number] = algorithm
     end
     return algorithm
+end
+
+local function is_whole(number)
+    return number >= 0 and number <= MAX_EXACT and number == floor(number)
 end
 
 local function ceil_div(a, b)
@@ -60,7 +65,7 @@ end
 
 -- The reply to a command that reads, or nil and true when the key holds something of another kind.
 local function read(...)
-    local reply = redis.pcall(...)
+    local reply = pcall(...)
     if type(reply) ~= 'table' or not reply.err then
         return reply
     elseif string.find(reply.err, 'WRONGTYPE', 1, true) then
@@ -95,16 +100,17 @@ local function not_ours(key)
     return redis.error_reply('ERR the state at ' .. key .. ' is not one of ours; reset the key')
 end
 
-local function save_state(algorithm, key, limit, state, now_us, ttl_floor_ms)
-    local idle_at_us = algorithm.idle_at_us(limit, state)
-    if idle_at_us <= now_us then
+-- Store what has become of the state `before`, which was loaded in this call.
+local function save_state(algorithm, key, limit, before, state, now_us, ttl_floor_ms)
+    local idle_at_us = algorithm.idle_at_us
+    local ends_us = idle_at_us(limit, state)
+    if ends_us <= now_us then
         call('DEL', key) -- Idle and absent mean the same.
-        return
-    end
-    local ttl = ttl_ms(idle_at_us, now_us, ttl_floor_ms)
-    if algorithm.save then
-        algorithm.save(key, limit, state, now_us, ttl)
+    elseif algorithm.save then
+        algorithm.save(key, limit, state, now_us, ttl_ms(ends_us, now_us, ttl_floor_ms))
+    elseif before and idle_at_us(limit, before) == ends_us then
+        call('SET', key, algorithm.text(limit, state), 'KEEPTTL') -- Cheaper, and the same.
     else
-        call('SET', key, algorithm.text(limit, state), 'PX', ttl)
+        call('SET', key, algorithm.text(limit, state), 'PX', ttl_ms(ends_us, now_us, ttl_floor_ms))
     end
 end

@@ -1,56 +1,98 @@
 -- sliding_log.lua -- every request, for one window. Same answers as algorithms/sliding_log.py.
 --
 -- limit: limit, window_us
--- state: a sorted set. A request is a member with its time as the score and its cost inside, made unique by a
---        number, so that no second key is needed. Two members sort before all requests: 't' with minus the running
---        total as its score, and 'l' with minus the limit, for people who list keys.
+-- state: a string of requests in the order of their time, 32 bytes each: at_us, cost, and as things stood when it was
+--        written the total of the costs in the window, how many requests at the front had left it, and the limit. Of
+--        these three only the last request's count. A short log is written anew with every request, which drops what
+--        has left the window; to a long one requests are appended until more than half of it has left.
 --
--- In the script a state is what `load` saw of the set at `now_us`, and what `save` has to do to it:
---   key, gone_us   the set, and the time up to which its entries have left the window
+-- In a call a state is what `load` saw of the string at `now_us`, and what `save` has to add to it:
+--   key, start     the string, and how many requests at its front have left the window
+--   text           the requests in the window, if they are at hand: it is short, or had to be changed
 --   total          the costs in the window
 --   newest_us      when the last request came; one that lies ahead of now is taken as now
 --   ahead          whether the clock stepped back behind some of them
---   added          costs to be added at now;  refund  { at_us, cost } to be taken back
+--   added          costs to be added at now
 function sources.sliding_log()
-    local function exact(number)
-        return string.format('%.0f', number)
+    local FORMAT, SIZE = '<dddI4I4', 32
+    local SHORT, CHUNK = 8, 16
+    local EMPTY = { start = 0, text = '', total = 0, newest_us = 0, added = {} }
+    local sub = string.sub
+
+    -- Time and cost of the request at this place in a text, counted from 0; nil behind its end.
+    local function request_at(text, place)
+        if SIZE * place < #text then
+            local at_us, cost = unpack_numbers('<dd', text, SIZE * place + 1)
+            return at_us, cost
+        end
     end
 
-    local function cost_of(member)
-        if #member ~= 24 then
-            return 0 -- It is not one of ours.
-        end
-        local _, _, cost = unpack_numbers('>ddd', member)
-        return cost
+    -- The requests of a log from this place on, so many of them or all.
+    local function requests_from(key, place, count)
+        return call('GETRANGE', key, SIZE * place, count and SIZE * (place + count) - 1 or -1)
     end
 
-    local next_number = 0 -- None of this call has that number, or a higher one.
-
-    local function add(key, at_us, cost)
-        -- Of the same microsecond the last has the highest number, unless the clock stepped back to it.
-        local last = call('ZREVRANGEBYSCORE', key, exact(at_us), exact(at_us), 'LIMIT', 0, 1)[1]
-        local number = next_number
-        if last and #last == 24 then
-            local _, its_number = unpack_numbers('>ddd', last)
-            number = max(number, its_number + 1)
-        end
-        while call('ZADD', key, 'NX', exact(at_us), pack('>ddd', at_us, number, cost)) == 0 do
-            number = number + 1
-        end
-        next_number = number + 1
+    local function live_text(state)
+        return state.text or requests_from(state.key, state.start)
     end
 
-    local function sum_between(key, from_us, to_us)
-        local sum = 0
-        for _, member in ipairs(call('ZRANGEBYSCORE', key, from_us, to_us)) do
-            sum = sum + cost_of(member)
+    -- Time and cost of a request by its place among those in the window; a long log is read a few at a time.
+    local function request_of(state, place)
+        if state.text then
+            return request_at(state.text, place)
         end
-        return sum
+        local number = state.start + place
+        if not state.chunk or number < state.chunk_start or number >= state.chunk_start + CHUNK then
+            state.chunk, state.chunk_start = requests_from(state.key, number, CHUNK), number
+        end
+        return request_at(state.chunk, number - state.chunk_start)
+    end
+
+    -- The text with its requests ahead of now pulled to now.
+    local function pulled(text, now_us)
+        local place = #text / SIZE
+        local tail = {}
+        while place > 0 and request_at(text, place - 1) > now_us do
+            place = place - 1
+            local _, cost = request_at(text, place)
+            table.insert(tail, 1, pack(FORMAT, now_us, cost, 0, 0, 0))
+        end
+        return sub(text, 1, SIZE * place) .. table.concat(tail)
+    end
+
+    -- The text without `cost` units of what came at `mark_us`, and how many of those there were.
+    local function lowered(text, mark_us, cost)
+        local low, high = 0, #text / SIZE -- The first that is not older than the mark is between these two.
+        while low < high do
+            local middle = floor((low + high) / 2)
+            if request_at(text, middle) < mark_us then
+                low = middle + 1
+            else
+                high = middle
+            end
+        end
+        local place, given, kept = low, 0, {}
+        while place < #text / SIZE and request_at(text, place) == mark_us do
+            local _, left = request_at(text, place)
+            local part = min(cost - given, left)
+            given = given + part
+            if left > part then
+                kept[#kept + 1] = pack(FORMAT, mark_us, left - part, 0, 0, 0)
+            end
+            place = place + 1
+        end
+        return sub(text, 1, SIZE * low) .. table.concat(kept) .. sub(text, SIZE * place + 1), given
+    end
+
+    -- Store a log of these requests and no others.
+    local function write(key, limit, text, total, ttl)
+        local at_us, cost = request_at(text, #text / SIZE - 1)
+        call('SET', key, sub(text, 1, -SIZE - 1) .. pack(FORMAT, at_us, cost, total, 0, limit[1]), 'PX', ttl)
     end
 
     local function changed(state, change)
-        local copy = { key = nil, gone_us = 0, total = 0, newest_us = 0, added = {} }
-        for name, value in pairs(state or {}) do
+        local copy = {}
+        for name, value in pairs(state or EMPTY) do
             copy[name] = value
         end
         for name, value in pairs(change) do
@@ -60,37 +102,25 @@ function sources.sliding_log()
     end
 
     local function with_cost(state, now_us, cost)
-        local added = { cost }
-        for _, earlier in ipairs(state and state.added or {}) do
-            added[#added + 1] = earlier
-        end
-        local total = (state and state.total or 0) + cost
-        return changed(state, { total = total, newest_us = now_us, added = added })
+        local added = { unpack(state and state.added or {}) }
+        added[#added + 1] = cost
+        return changed(state, { total = (state and state.total or 0) + cost, newest_us = now_us, added = added })
     end
 
     local function reset_after(limit, state, now_us)
         return state and state.total > 0 and state.newest_us + limit[2] - now_us or 0
     end
 
-    -- When enough of the oldest have left: they are read a few at a time, the added ones come last.
+    -- When enough of the oldest have left; those that are only to be added come last.
     local function retry_after(limit, state, now_us, cost)
         local over = state.total - limit[1] + cost -- In this order: the sum may be too large for a double.
-        local offset = 0
-        while state.key do
-            local part = call('ZRANGEBYSCORE', state.key, '(' .. exact(state.gone_us), '+inf', 'WITHSCORES',
-                'LIMIT', offset, 16)
-            for i = 1, #part, 2 do
-                over = over - cost_of(part[i])
-                if over <= 0 then
-                    return min(tonumber(part[i + 1]), now_us) + limit[2] - now_us
-                end
-            end
-            if #part == 0 then
-                break
-            end
-            offset = offset + 16
+        local place = 0
+        local at_us, its_cost = request_of(state, place)
+        while at_us and over > its_cost do
+            over, place = over - its_cost, place + 1
+            at_us, its_cost = request_of(state, place)
         end
-        return limit[2]
+        return at_us and at_us + limit[2] - now_us or limit[2]
     end
 
     local function denied(limit, state, now_us, cost)
@@ -116,52 +146,56 @@ function sources.sliding_log()
         peek = peek,
 
         load = function(key, limit, now_us)
-            local total, bad = read('ZSCORE', key, 't')
-            if not total then
-                return nil, bad or call('EXISTS', key) == 1
+            local tail, bad = read('GETRANGE', key, -SIZE * SHORT, -1)
+            if bad or #tail == 0 then
+                return nil, bad
             end
-            local gone_us = now_us - limit[2]
-            local newest_us = tonumber(call('ZRANGE', key, -1, -1, 'WITHSCORES')[2])
-            return {
-                key = key,
-                gone_us = gone_us,
-                total = -tonumber(total) - sum_between(key, '(0', exact(gone_us)),
-                newest_us = min(newest_us, now_us),
-                ahead = newest_us > now_us,
-                added = {},
-            }
+            local count = #tail / SIZE
+            if count ~= floor(count) then
+                return nil, true
+            end
+            local newest_us, cost, total, start = unpack_numbers(FORMAT, tail, #tail - SIZE + 1)
+            if not (is_whole(newest_us) and is_whole(cost) and is_whole(total)) then
+                return nil, true
+            end
+            local state = { key = key, start = start, newest_us = newest_us, added = {} }
+            if count < SHORT then -- That is all there is.
+                state.text = sub(tail, SIZE * start + 1)
+            end
+            local gone, gone_us = 0, now_us - limit[2]
+            local at_us, its_cost = request_of(state, gone)
+            while at_us and at_us <= gone_us do
+                gone, total = gone + 1, total - its_cost
+                at_us, its_cost = request_of(state, gone)
+            end
+            if state.text then
+                state.text = sub(state.text, SIZE * gone + 1)
+            end
+            state.start, state.total = start + gone, total
+            if newest_us > now_us then
+                state.text = pulled(live_text(state), now_us)
+                state.newest_us, state.ahead = now_us, true
+            end
+            return state
         end,
 
         stored_limit = function(key)
-            local limit = read('ZSCORE', key, 'l')
-            return limit and -tonumber(limit)
+            local text = read('GETRANGE', key, -4, -1)
+            return text and #text == 4 and unpack_numbers('<I4', text) or nil
         end,
 
         save = function(key, limit, state, now_us, ttl)
-            call('ZREMRANGEBYSCORE', key, '(0', exact(now_us - limit[2]))
-            if state.ahead then
-                for _, member in ipairs(call('ZRANGEBYSCORE', key, '(' .. exact(now_us), '+inf')) do
-                    call('ZADD', key, exact(now_us), member)
-                end
+            local news = ''
+            for _, cost in ipairs(state.added) do
+                news = news .. pack(FORMAT, now_us, cost, state.total, state.start, limit[1])
             end
-            for i = #state.added, 1, -1 do
-                add(key, now_us, state.added[i])
+            if state.text then
+                write(key, limit, state.text .. news, state.total, ttl)
+            elseif call('APPEND', key, news) < 2 * SIZE * state.start then
+                write(key, limit, requests_from(key, state.start), state.total, ttl)
+            else
+                call('PEXPIRE', key, ttl)
             end
-            if state.refund then
-                local at_us, left = exact(state.refund[1]), state.refund[2]
-                for _, member in ipairs(call('ZRANGEBYSCORE', key, at_us, at_us)) do
-                    local part = min(left, cost_of(member))
-                    left = left - part
-                    if part > 0 then
-                        call('ZREM', key, member)
-                        if cost_of(member) > part then
-                            add(key, state.refund[1], cost_of(member) - part)
-                        end
-                    end
-                end
-            end
-            call('ZADD', key, exact(-state.total), 't', exact(-limit[1]), 'l')
-            call('PEXPIRE', key, ttl)
         end,
 
         take = function(limit, state, now_us, cost)
@@ -190,15 +224,16 @@ function sources.sliding_log()
             return { state.newest_us }
         end,
 
-        refund = function(limit, state, mark, now_us, cost)
-            if not state or mark[1] <= state.gone_us or mark[1] > now_us then
+        refund = function(_, state, mark, _, cost)
+            if not state then
                 return state, 0
             end
-            local given = min(cost, sum_between(state.key, exact(mark[1]), exact(mark[1])))
+            local text, given = lowered(live_text(state), mark[1], cost)
             if given == 0 then
                 return state, 0
             end
-            return changed(state, { total = state.total - given, refund = { mark[1], given } }), given
+            local newest_us = #text > 0 and request_at(text, #text / SIZE - 1) or 0
+            return changed(state, { text = text, total = state.total - given, newest_us = newest_us }), given
         end,
 
         used = function(_, state)

@@ -1,26 +1,28 @@
 -- slots.lua -- renew what a token holds, or let go of it.
 --
--- KEYS[1]  the state of the slots
--- ARGV[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, 1 to renew or 0 to let go, rule
--- ARGV[2]  the token
+-- keys[1]  the state of the slots
+-- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, 1 to renew or 0 to let go, rule
+-- args[2]  the token
 -- Returns  {1} when the token held something, {0} when it did not
-local now_us, ttl_floor_ms = read_time()
-local slots = algorithm_of(CONCURRENCY)
-local renewing = read_byte() == 1
-local limit = read_rule(now_us).limit
-local token = ARGV[2]
-local state, bad = load_state(slots, KEYS[1], limit, now_us)
-if bad then
-    return not_ours(KEYS[1])
+function commands.slots(keys, args)
+    local now_us, ttl_floor_ms = read_time(args[1])
+    local slots = algorithm_of(CONCURRENCY)
+    local renewing = read_byte() == 1
+    local limit = read_rule(now_us).limit
+    local token = args[2]
+    local state, bad = load_state(slots, keys[1], limit, now_us)
+    if bad then
+        return not_ours(keys[1])
+    end
+    local after
+    if renewing then
+        after = slots.renew(limit, state, now_us, token)
+    else
+        after = slots.release(state, token)
+    end
+    if after == state then
+        return { 0 }
+    end
+    save_state(slots, keys[1], limit, state, after, now_us, ttl_floor_ms)
+    return { 1 }
 end
-local after
-if renewing then
-    after = slots.renew(limit, state, now_us, token)
-else
-    after = slots.release(state, token)
-end
-if after == state then
-    return { 0 }
-end
-save_state(slots, KEYS[1], limit, after, now_us, ttl_floor_ms)
-return { 1 }

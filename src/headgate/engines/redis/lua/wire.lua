@@ -1,13 +1,13 @@
--- wire.lua -- how a script reads what it was sent. `codec.py` is the other side.
+-- wire.lua -- how a command reads what it was sent. `codec.py` is the other side.
 --
 -- Everything is checked while it is read, and everything is read before the first write: a number that is not a whole
--- one between 0 and 2^53 - 1 ends the script with nothing changed.
+-- one between 0 and 2^53 - 1 ends the call with nothing changed.
 local TAKE, PEEK, FORCE, SHADOW, USAGE = 0, 1, 2, 3, 4
-local packed, at = ARGV[1], 1
 local byte = string.byte
+local packed, at -- What is being read, and how far that has come.
 
 local function checked(number)
-    if number >= 0 and number <= MAX_EXACT and number == floor(number) then
+    if is_whole(number) then
         return number
     end
     error('a number is out of range')
@@ -54,8 +54,9 @@ local function read_reservation(name, now_us)
     return steps
 end
 
--- The moment of this call: the server's clock, read once, or a test's own.
-local function read_time()
+-- Begin to read; returns the moment of this call, which is the server's clock, read once, or a test's own.
+local function read_time(text)
+    packed, at = text, 1
     local now_us, ttl_floor_ms = read_number(), read_number()
     if now_us == 0 then
         local time = call('TIME')
