@@ -12,7 +12,6 @@ none. Three cases have no engine's answer that could be handed on as it is:
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -24,22 +23,24 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    runtime_checkable,
 )
 
 from .charge import Charge, Kind, Request as Asked
 from .decision import UNLIMITED, Context, Decision
 from .engines.base import combined
 from .errors import UsageError
-from .rules.match import Rulebook
-from .rules.model import RuleSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from os import PathLike
 
     from .algorithms import Answer, Limit
     from .engines.base import Parts
     from .errors import EngineError
     from .rules.explain import Trace
+    from .rules.match import Rulebook
+    from .rules.model import RuleSet
     from .rules.request import Request
 
 OnError: TypeAlias = Literal["raise", "open", "closed"]
@@ -54,7 +55,8 @@ UNMATCHED: Final = Decision(("", *UNLIMITED, Context()))
 H = TypeVar("H")
 
 
-class LiveRules(Protocol):
+@runtime_checkable
+class CurrentRules(Protocol):
     """Rules that may be others tomorrow."""
 
     @property
@@ -65,38 +67,17 @@ class LiveRules(Protocol):
         """Stop following whatever they come from."""
 
 
-RulesLike: TypeAlias = "str | os.PathLike[str] | RuleSet | Rulebook | LiveRules"
+RulesLike: TypeAlias = "str | PathLike[str] | RuleSet | Rulebook | CurrentRules"
 """What a limiter takes as rules: a file, the URL of a source, or rules that were read already."""
 
 
-class Fixed:
-    """Rules that stay as they are."""
-
-    def __init__(self, rulebook: Rulebook) -> None:
-        self.current = rulebook
-
-    def close(self) -> None:
-        """Nothing is followed."""
-
-
-def open_rules(rules: RulesLike) -> tuple[LiveRules, bool]:
+def open_rules(rules: RulesLike) -> tuple[CurrentRules, bool]:
     """The rules, and whether whoever asked has to close them."""
-    if isinstance(rules, RuleSet):
-        return Fixed(Rulebook(rules)), False
-    if isinstance(rules, Rulebook):
-        return Fixed(rules), False
-    if isinstance(rules, str | os.PathLike):
-        from pathlib import Path  # noqa: PLC0415
+    if isinstance(rules, CurrentRules):
+        return rules, False
+    from .rules.opening import open_rules  # noqa: PLC0415 - following needs more than deciding does
 
-        from .rules.parse import parse_rules  # noqa: PLC0415 - reading needs what only readers install
-
-        text = Path(rules).read_bytes()
-        return Fixed(Rulebook(parse_rules(text, os.fspath(rules)).rules)), True
-    if not hasattr(rules, "current"):
-        raise UsageError(
-            f"rules are a file, the URL of a source, a RuleSet or a Rulebook, not {rules!r}"
-        )
-    return rules, False
+    return open_rules(rules), True
 
 
 class Question(NamedTuple, Generic[H]):
@@ -123,7 +104,7 @@ class Ruled(Generic[H]):
             raise UsageError(f"on_error is 'raise', 'open' or 'closed', not {on_error!r}")
         self._on_error = on_error
         self._bind = bind
-        self._rules: LiveRules | None = None
+        self._rules: CurrentRules | None = None
         self.owned = False
         """Whether the rules were opened here, and have to be closed."""
         if rules is not None:
