@@ -55,7 +55,7 @@ def read_json(text: str, name: str, *, pause: Callable[[], None]) -> Document:
     except _NumberError as error:
         line = _line_of(text, str(error.args[1]))
         message = f"{error.args[1][:MAX_DIGITS]} is not a number that can be counted with"
-        raise RulesError([Problem(name, line, "", message, "write a smaller number")]) from None
+        raise RulesError([Problem(name, line, "", message, "write one with few digits")]) from None
     except json.JSONDecodeError as error:
         message = f"this is not JSON: {error.msg.lower()} at column {error.colno}"
         raise RulesError([Problem(name, error.lineno, "", message, REMEDY)]) from None
@@ -94,7 +94,7 @@ def _constant(word: str) -> NoReturn:
 def _require_depth(value: Any, name: str) -> None:
     """Level by level, because a document may be nested deeper than Python calls itself."""
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         level = [
             inner
             for outer in level

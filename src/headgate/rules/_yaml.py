@@ -137,7 +137,7 @@ class _Reader:
                 value = scalar(text)
             except ValueError as error:
                 shown = text if len(text) <= MAX_DIGITS else text[:MAX_DIGITS] + "…"
-                remedy = "write a smaller one, or put it in quotes if it is a text"
+                remedy = "write one with few digits, or put it in quotes if it is a text"
                 raise self._refused(event, f"{shown} {error}", remedy) from None
         self._put(value, line, line)
 

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ..algorithms.base import MAX_EXACT
 from .faults import shown
 
 if TYPE_CHECKING:
@@ -86,8 +87,10 @@ class Whole:
         if type(value) is not int:
             faults.add(at, f"must be a whole number, not {shown(value)}", _number_remedy(value))
         elif not self.low <= value <= self.high:
-            between = f"write a number from {self.low} to {self.high}"
-            faults.add(at, f"{value} is out of bounds", between)
+            between = (
+                f"a number from {self.low} to {self.high}" if self.low < self.high else self.low
+            )
+            faults.add(at, f"{value} is out of bounds", f"write {between}")
 
     def schema(self) -> dict[str, Any]:
         """An integer."""
@@ -95,8 +98,10 @@ class Whole:
 
     def words(self) -> str:
         """Its bounds, where a reader would ask for them."""
+        if self.low == self.high:
+            return f"`{self.low}`"
         return f"whole number from {self.low}" + (
-            f" to {self.high}" if self.high < 2**53 - 1 else ""
+            f" to {self.high}" if self.high < MAX_EXACT else ""
         )
 
 
@@ -399,7 +404,8 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number_remedy(value: object) -> str:
-    return "leave out the quotes" if isinstance(value, str) else "write a number"
+    is_quoted = isinstance(value, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value)
+    return "leave out the quotes" if is_quoted else "write a number"
 
 
 def nearest(value: object, names: Iterable[str]) -> str:

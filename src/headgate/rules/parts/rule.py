@@ -128,12 +128,12 @@ def _overrides(
 def _exempt(written: list[str] | dict[str, Any], at: At, faults: Faults) -> Exempt:
     if isinstance(written, list):
         return Exempt(values=frozenset(written))
-    matches = written.get("match") or []
+    matches = written.get("match")
     at = (at, "match")
     if isinstance(matches, dict):
         made = [match_from(matches, at, faults)]
     else:
-        made = [match_from(one, (at, i), faults) for i, one in enumerate(matches)]
+        made = [match_from(one, (at, i), faults) for i, one in enumerate(matches or ())]
     if EVERYTHING in made:
         faults.add(at, "describes every request, so the rule would do nothing", "say which ones")
     return Exempt(values=frozenset(written.get("values") or ()), matches=tuple(made))
