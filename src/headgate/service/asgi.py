@@ -37,6 +37,7 @@ def check_routes(node: Node, endpoints: Endpoints) -> list[Route]:
     fast: dict[str, Endpoint] = {
         "/check": endpoints.check,
         "/check/batch": endpoints.batch,
+        "/decide": endpoints.decide,
     }
     held = {
         "/reserve": slow.reserve,

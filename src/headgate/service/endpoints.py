@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from ipaddress import ip_network
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +19,8 @@ from msgspec import UNSET
 
 from ..decision import Decision
 from ..errors import EngineError, HeadgateError, UsageError
+from ..rules.addresses import client_address
+from ..rules.request import Request as Incoming
 from . import wire
 from .checks import BANNED, Checks, usage_problem
 from .headers import decision_lines, process_time_line
@@ -52,6 +55,7 @@ class Endpoints:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._log = logging.getLogger("headgate.service")
+        self._proxies = tuple(map(ip_network, node.settings.trusted_proxies))
         self.checks = Checks(node)
 
     def check(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001 - hot
@@ -93,7 +97,7 @@ class Endpoints:
             try:
                 outcome = take(*one)
             except (ProblemError, HeadgateError) as error:
-                answers.append(self._item_trouble(error))
+                answers.append(self._item_trouble(error, at))
                 continue
             if isinstance(outcome, Decision):
                 answers.append(answer(outcome, began_ns))
@@ -103,6 +107,40 @@ class Endpoints:
         if waiting:
             return self._batch_later(answers, waiting, began_ns)
         return _batch_reply(answers, began_ns)
+
+    def decide(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001
+        """`POST /decide`: a request's attributes, put to the rules."""
+        began_ns = perf_counter_ns()
+        try:
+            asked, unknown = wire.read_decide(body)
+            if unknown:
+                self._node.recorder.record_ignored_fields(unknown)
+            outcome = self._node.limiter.decide_request_nowait(self._incoming(asked))
+        except (ProblemError, HeadgateError) as error:
+            return self._trouble(error)
+        if isinstance(outcome, Decision):
+            return self.decided(outcome, as_status, began_ns)
+        return self._later(outcome, as_status, began_ns)
+
+    def _incoming(self, asked: wire.Decide) -> Incoming:
+        """A request as rules see it. The address is the client's, as far as trusted proxies tell."""
+        address = asked.ip
+        if self._proxies and address is not None:
+            forwarded = [
+                value for name, value in asked.headers.items() if name.lower() == "x-forwarded-for"
+            ]
+            address = client_address(address, forwarded, self._proxies) or address
+        return Incoming(
+            asked.method,
+            asked.path,
+            address,
+            asked.user_id,
+            asked.api_key,
+            asked.host,
+            asked.headers,
+            tuple(asked.descriptors),
+            asked.cost,
+        )
 
     def decided(self, decision: Decision, as_status: bool, began_ns: int) -> Reply:  # noqa: FBT001
         """The reply that tells a decision; it is recorded here."""
@@ -140,7 +178,7 @@ class Endpoints:
             try:
                 answers[at] = self._answer(future.result(), began_ns)
             except Exception as error:  # noqa: BLE001 - as above
-                answers[at] = self._item_trouble(error)
+                answers[at] = self._item_trouble(error, at)
             left -= 1
             if not left and not all_there.done():
                 all_there.set_result(None)
@@ -194,10 +232,9 @@ class Endpoints:
             self._read_twice(raw)
             return check.key, self.checks.bound(check), 1 if check.cost is UNSET else check.cost
         except (ProblemError, UsageError) as error:
-            problem = usage_problem(error) if isinstance(error, UsageError) else error
-            field = (problem.pointer or "#").removeprefix("#")
-            problem.pointer = f"#/checks/{at}{field}"
-            return problem
+            return _within_batch(
+                usage_problem(error) if isinstance(error, UsageError) else error, at
+            )
 
     def _read_twice(self, body: bytes) -> None:
         """Look closely at a body that is not plain."""
@@ -208,8 +245,8 @@ class Endpoints:
     def _trouble(self, error: Exception) -> Reply:
         return self.problem(error).reply()
 
-    def _item_trouble(self, error: Exception) -> dict[str, Any]:
-        return {"error": self.problem(error).as_dict()}
+    def _item_trouble(self, error: Exception, at: int) -> dict[str, Any]:
+        return {"error": _within_batch(self.problem(error), at).as_dict()}
 
     def problem(self, error: Exception) -> ProblemError:
         """The problem that an error is to the caller; an outage is noted on the way."""
@@ -234,6 +271,13 @@ def _require_size(checks: int) -> None:
             f"a batch holds 1 to {wire.MAX_BATCH} checks, not {checks}",
             pointer="#/checks",
         )
+
+
+def _within_batch(problem: ProblemError, at: int) -> ProblemError:
+    """The same problem, pointing into the batch."""
+    field = (problem.pointer or "#").removeprefix("#")
+    problem.pointer = f"#/checks/{at}{field}"
+    return problem
 
 
 def _batch_reply(answers: list[Any], began_ns: int) -> Reply:

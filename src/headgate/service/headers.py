@@ -12,6 +12,8 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING, Final
 
+from ..decision import UNLIMITED
+
 if TYPE_CHECKING:
     from ..algorithms import Limit
     from ..decision import Decision
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 DRAFT: Final = "draft-ietf-httpapi-ratelimit-headers-11"
 UNNAMED: Final = "default"
 """The name of the policy of a limit that belongs to no rule."""
+NO_LIMIT: Final = UNLIMITED[0]
 US_PER_SECOND: Final = 1_000_000
 MAX_KNOWN: Final = 10_000
 
@@ -29,6 +32,8 @@ _known: dict[tuple[int, str | None], tuple[Limit, bytes, bytes]] = {}
 def decision_lines(decision: Decision, took_ns: int) -> bytes:
     r"""The header lines of a decision, each ended by `\r\n`, in lower case, with the content type before them."""
     _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
+    if context[4] or limit is NO_LIMIT:
+        return _lines_of_several(decision, took_ns)
     known = _known.get((id(limit), context[2]))
     if known is None:
         known = _learn(limit, context[2])
@@ -45,6 +50,40 @@ def decision_lines(decision: Decision, took_ns: int) -> bytes:
     if allowed or retry_after_us < 0:
         return lines
     return lines + b"retry-after: %d\r\n" % _retry_after(retry_after_us, 0)
+
+
+def _lines_of_several(decision: Decision, took_ns: int) -> bytes:
+    """The same when several limits had a part in it, or none: every policy is told; the older trio is about the one that spoke."""
+    policies, states = [], []
+    for one in decision.rules:
+        name = UNNAMED if one.rule is None else one.rule
+        name = (
+            f"{name}/{window_name(one)}"
+            if sum(other.rule == one.rule for other in decision.rules) > 1
+            else name
+        )
+        t_us = one[2][3] if one.allowed or one.never else one[2][2]
+        policies.append(policy_item(one[1], name))
+        states.append(f"{quoted(name)};r={one.remaining};t={-(-t_us // US_PER_SECOND)}")
+    lines = ["content-type: application/json"]
+    if policies:
+        lines += (f"ratelimit-policy: {', '.join(policies)}", f"ratelimit: {', '.join(states)}")
+    if decision.limited:
+        reset_after = -(-decision[2][3] // US_PER_SECOND)
+        lines += (
+            f"x-ratelimit-limit: {decision.limit}",
+            f"x-ratelimit-remaining: {decision.remaining}",
+            f"x-ratelimit-reset: {int(time()) + reset_after}",
+        )
+    if not decision.allowed and not decision.never:
+        lines.append(f"retry-after: {_retry_after(decision.retry_after_us, 0)}")
+    lines.append(f"x-process-time: {took_ns / 1e9:.6f}")
+    return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def window_name(decision: Decision) -> str:
+    """What tells the limits of one rule apart."""
+    return f"{decision.window:g}s" if decision.window else decision.algorithm
 
 
 def _retry_after(retry_after_us: int, never: int) -> int:

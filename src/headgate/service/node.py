@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..aio import AsyncLimiter
 from ..rate import Rate, limits_of
+from ..rules.opening import FixedRules, open_rules
+from ..rules.parse import parse_rules
+from ..rules.starter import STARTER
 from .store import StoreWatch
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
     from ..algorithms import Limit
     from ..decision import Decision
+    from ..rules.live import LiveRules
     from .settings import Settings
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -128,7 +132,7 @@ class Node:
 
     settings: Settings
     limiter: AsyncLimiter
-    rules: Any = None
+    rules: LiveRules | FixedRules | None = None
     """The live rules, or `None` where there are none."""
     board: Board = field(default_factory=NoBoard)
     recorder: Recorder = field(default_factory=NoRecorder)
@@ -163,17 +167,35 @@ class Node:
         await self.store.stop()
         await self.board.stop()
         await self.limiter.aclose()
+        self.close_rules()
+
+    def close_rules(self) -> None:
+        """Stop following the rules."""
+        if self.rules is not None:
+            self.rules.close()
 
 
 def build_node(
     settings: Settings, *, port: int = 0, worker: int = 0, shared_dir: Path | None = None
 ) -> Node:
     """A node as the settings describe it, not started yet."""
-    limiter = AsyncLimiter(settings.engine, namespace=settings.namespace)
+    rules = _open_rules(settings)
+    on_error: Any = settings.on_error
+    limiter = AsyncLimiter(
+        settings.engine, namespace=settings.namespace, rules=rules, on_error=on_error
+    )
     return Node(
         settings=settings,
         limiter=limiter,
+        rules=rules,
         port=port or settings.port,
         worker=worker,
         shared_dir=shared_dir,
     )
+
+
+def _open_rules(settings: Settings) -> LiveRules | FixedRules:
+    """The rules that the settings name, or those that everybody starts with."""
+    if settings.rules:
+        return open_rules(settings.rules)
+    return FixedRules(parse_rules(STARTER, "the starter rules").rules)

@@ -96,6 +96,19 @@ BATCH: Final = Operation(
     },
     decides=False,
 )
+DECIDE: Final = Operation(
+    "/decide",
+    "Put a request to the rules",
+    "Every rule that matches applies; the request passes only if all of them have room, and one that is denied is charged nowhere. Leave "
+    "out what you do not know. Without a rule that matches, it is allowed, and `limit` is null.",
+    wire.Decide,
+    {"method": "POST", "path": "/login", "ip": "203.0.113.9", "headers": {"User-Agent": "curl"}},
+    (
+        {**ALLOWED, "key": "203.0.113.9", "limit": 5, "remaining": 4, "rule": "login"},
+        {**DENIED, "key": "203.0.113.9", "limit": 5, "rule": "login"},
+    ),
+    ANSWER,
+)
 RESERVE: Final = Operation(
     "/reserve",
     "Charge an estimate, to be settled later",
@@ -145,7 +158,7 @@ RELEASE: Final = Operation(
     {"type": "object", "required": ["released"], "properties": {"released": {"type": "boolean"}}},
     decides=False,
 )
-OPERATIONS: Final = (CHECK, BATCH, RESERVE, SETTLE, ACQUIRE, RELEASE)
+OPERATIONS: Final = (CHECK, BATCH, DECIDE, RESERVE, SETTLE, ACQUIRE, RELEASE)
 
 PROBLEM_SCHEMA: Final = {
     "title": "Problem",

@@ -43,7 +43,7 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
             on_listening(port)
             run_node(node, sock)
             return 0
-        build_node(settings, port=port)  # What is wrong with the settings is told here, once.
+        build_node(settings, port=port).close_rules()  # What is wrong is told here, once.
         on_listening(port)
         with tempfile.TemporaryDirectory(prefix="headgate-") as shared:
             return Supervisor(settings, sock, Path(shared)).run()

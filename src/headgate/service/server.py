@@ -76,6 +76,8 @@ def make_server(node: Node, certificate: Certificate | None = None) -> NodeServe
         b"/check": (endpoints.check, False),
         b"/check?status=1": (endpoints.check, True),
         b"/check/batch": (endpoints.batch, False),
+        b"/decide": (endpoints.decide, False),
+        b"/decide?status=1": (endpoints.decide, True),
     }
     config = uvicorn.Config(
         build_app(node, endpoints),

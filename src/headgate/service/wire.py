@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from .headers import NO_LIMIT
 from .problems import BAD_JSON, BAD_VALUE, ProblemError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 32
 MAX_BATCH: Final = 1_000
+MAX_DESCRIPTORS: Final = 32
 MAX_SHOWN: Final = 256
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder raises."""
@@ -111,8 +113,9 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 
     key: str
     allowed: bool
-    limit: int
-    remaining: int
+    limit: int | None
+    remaining: int | None
+    """`null`, like `limit`, when no rule limits a request."""
     algorithm: str
     retry_after: float | None
     """Seconds; `null` when it never will."""
@@ -131,6 +134,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 encode = msgspec.json.Encoder().encode
 _decode_check = msgspec.json.Decoder(Check).decode
+_decode_decide = msgspec.json.Decoder(Decide).decode
+_decode_any = msgspec.json.Decoder().decode
+DECIDE_FIELDS: Final = frozenset(Decide.__struct_fields__)
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _AT = re.compile(r" - at `\$(.*?)`$")
@@ -141,7 +147,14 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
     key, limit, (allowed, remaining, retry_us, reset_us, level), context = decision
     source, degraded, rule, token = context[:4]
     retry_after = retry_us / 1_000_000 if retry_us >= 0 else None
-    if rule is None and token is None and not degraded and retry_us >= 0 and reason is None:
+    if (
+        rule is None
+        and token is None
+        and not degraded
+        and retry_us >= 0
+        and reason is None
+        and limit is not NO_LIMIT
+    ):
         return Answer(
             key,
             allowed,
@@ -153,11 +166,12 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
             level,
             source,
         )
+    limited = limit is not NO_LIMIT
     return Answer(
         key,
         allowed,
-        limit.limit,
-        remaining,
+        limit.limit if limited else None,
+        remaining if limited else None,
         limit.name,
         retry_after,
         reset_us / 1_000_000,
@@ -168,6 +182,7 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
         degraded=degraded,
         token=token,
         reason=reason,
+        rules=tuple(answer_of(one) for one in decision.rules) if context[4] else (),
     )
 
 
@@ -177,6 +192,26 @@ def read_check(body: bytes) -> Check:
         return _decode_check(body)
     except UNREADABLE as error:
         refuse(error, body)
+
+
+def read_decide(body: bytes) -> tuple[Decide, int]:
+    """The request attributes in a body, and how many of its fields nobody knows."""
+    try:
+        asked = _decode_decide(body)
+        fields = _decode_any(body)
+    except UNREADABLE as error:
+        refuse(error, body)
+    unknown = len(fields.keys() - DECIDE_FIELDS)
+    # Written again it has each field once; without escapes, as many colons mean that it had so before.
+    if unknown or b"\\" in body or encode(fields).count(b":") != body.count(b":"):
+        read_twice(body)
+    if len(asked.descriptors) > MAX_DESCRIPTORS:
+        raise ProblemError(
+            BAD_VALUE,
+            f"a request has at most {MAX_DESCRIPTORS} descriptors, not {len(asked.descriptors)}",
+            pointer="#/descriptors",
+        )
+    return asked, unknown
 
 
 def looks_plain(body: bytes, colons: int) -> bool:
