@@ -48,7 +48,7 @@ def objections(old: RuleSet | None, new: RuleSet) -> list[str]:
     if 2 * len(gone) > len(before):
         found.append(f"{len(gone)} of {len(before)} rules would be gone ({_some(sorted(gone))})")
     raised = [
-        f"{rule_id} {factor:.0f}-fold"
+        f"{rule_id} {float(factor):.0f}-fold"
         for rule_id in sorted(before.keys() & now.keys())
         if before[rule_id] is not now[rule_id]
         and (factor := _factor(before[rule_id], now[rule_id])) >= RAISED

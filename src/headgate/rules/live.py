@@ -200,6 +200,7 @@ class LiveRules:
                 raise
             self._tell(error)
             self._stale_since = time.monotonic() - max(0.0, time.time() - kept.at)
+            self._wake.set()  # To try again soon.
         for warning in self._source.warnings:
             log.warning("%s", warning)
         self._start()
