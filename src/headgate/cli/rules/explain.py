@@ -1,0 +1,163 @@
+"""`headgate rules explain`: why each rule applies to a request, or does not."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from ...errors import UsageError
+from ...rules.problem import RulesError
+from .._terminal import BOLD, GREEN, Screen, escaped
+from ._load import load_rules
+from ._show import show_problems
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ...rules.explain import Step, Trace
+    from ...rules.request import Request
+
+NAME: Final = "explain"
+HELP: Final = "say why each rule applies to a request, or does not"
+EPILOG: Final = """\
+examples:
+  headgate rules explain rules.yaml --path /api//v1/login --method POST --ip 203.0.113.9
+  headgate rules explain rules.yaml --path /x --user-id 42 --header 'X-Team: blue' --json
+
+exit codes: 0 some rule applies, 1 none does or the rules are bad, 2 wrong usage
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.usage = "headgate rules explain FILE [--path PATH] [--method METHOD] [--ip ADDRESS] ..."
+    parser.epilog = EPILOG
+    parser.add_argument("file", metavar="FILE", help="a rules file; '-' reads stdin")
+    parser.add_argument("--path", default="/", help="as the client sends it; / without one")
+    parser.add_argument("--method", default="GET", help="GET without one")
+    parser.add_argument("--ip", metavar="ADDRESS", help="the client's address")
+    parser.add_argument("--user-id", metavar="ID", help="who it is, if that was proven")
+    parser.add_argument("--api-key", metavar="KEY", help="the key it came with")
+    parser.add_argument("--host", help="the host it is for")
+    parser.add_argument(
+        "--header",
+        metavar="NAME:VALUE",
+        action="append",
+        default=[],
+        help="a header; may be repeated",
+    )
+    parser.add_argument(
+        "--descriptor",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="one of Envoy's; may be repeated",
+    )
+    parser.add_argument("--cost", metavar="N", help="what the caller says it costs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain the request."""
+    from ...rules.explain import explain  # noqa: PLC0415 - not for every start
+
+    request = _request(args)
+    try:
+        trace = explain(load_rules(args.file).rules, request)
+    except RulesError as error:
+        show_problems(error.problems)
+        return 1
+    if args.json:
+        print(json.dumps(trace.as_json()))
+    else:
+        _show(trace, Screen())
+    return 0 if trace.charges else 1
+
+
+def _request(args: argparse.Namespace) -> Request:
+    from ...charge import require_cost  # noqa: PLC0415
+    from ...rules.request import Request  # noqa: PLC0415
+
+    headers: dict[str, str] = {}
+    for name, value in (_split(text, ":", "--header") for text in args.header):
+        lower = name.lower()
+        headers[lower] = f"{headers[lower]}, {value.strip()}" if lower in headers else value.strip()
+    cost = None
+    if args.cost is not None:
+        if not (args.cost.isascii() and args.cost.isdigit() and len(args.cost) <= 16):
+            raise UsageError(f"a cost is a whole number, not {args.cost[:60]!r}")
+        cost = int(args.cost)
+        require_cost(cost)
+    return Request(
+        args.method,
+        args.path,
+        args.ip,
+        args.user_id,
+        args.api_key,
+        args.host,
+        headers,
+        tuple(_split(text, "=", "--descriptor") for text in args.descriptor),
+        cost,
+    )
+
+
+def _split(text: str, mark: str, option: str) -> tuple[str, str]:
+    name, found, value = text.partition(mark)
+    if not found or not name.strip():
+        raise UsageError(f"{option} is written like name{mark}value, not {text[:60]!r}")
+    return name.strip(), value
+
+
+def _show(trace: Trace, screen: Screen) -> None:
+    path = "refused" if trace.path is None else escaped(trace.path)
+    about = f"{escaped(trace.method)} {path}"
+    if trace.host:
+        about += f" on {escaped(trace.host)}"
+    if trace.address:
+        about += f" from {trace.address}"
+    screen.write(screen.paint(about, BOLD))
+    for note in trace.notes:
+        screen.write(f"  note: {escaped(note)}")
+    screen.write()
+    rows = [_row(step) for step in trace.steps]
+    widths = [max(len(row[i]) for row in [HEADINGS, *rows]) for i in range(len(HEADINGS) - 1)]
+    screen.write(screen.paint(_line(HEADINGS, widths), BOLD))
+    for step, row in zip(trace.steps, rows, strict=True):
+        line = _line(row, widths)
+        screen.write(screen.paint(line, GREEN) if step.outcome == "enforced" else line)
+        for note in step.notes:
+            screen.write(f"{'':{widths[0] + widths[1] + 4}}note: {escaped(note)}")
+    screen.write()
+    screen.write(_summary(trace))
+
+
+HEADINGS: Final = ("rule", "outcome", "key", "cost", "limits", "why")
+
+
+def _row(step: Step) -> tuple[str, ...]:
+    from ...rules.explain import limit_text  # noqa: PLC0415
+
+    key = cost = limits = ""
+    if step.charge is not None:
+        shown = step.charge.key if len(step.charge.key) <= 40 else step.charge.key[:39] + "..."
+        key, cost = escaped(shown), str(step.charge.cost)
+        limits = ", ".join(limit_text(limit) for limit in step.charge.limits)
+    return escaped(step.rule.rule_id), step.outcome, key, cost, limits, escaped(step.why)
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    *most, last = row
+    return "  ".join(
+        [*(f"{text:<{width}}" for text, width in zip(most, widths, strict=True)), last]
+    )
+
+
+def _summary(trace: Trace) -> str:
+    enforced = [step.rule.rule_id for step in trace.steps if step.outcome == "enforced"]
+    shadows = [step.rule.rule_id for step in trace.steps if step.outcome == "shadow"]
+    if not enforced and not shadows:
+        return "No rule applies: nothing limits this request."
+    said = f"It is counted by {', '.join(enforced)}" if enforced else "Nothing limits this request"
+    if shadows:
+        said += f"; {', '.join(shadows)} watch{'es' if len(shadows) == 1 else ''}"
+    return escaped(f"{said}.")
