@@ -65,6 +65,7 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # Their pages load scripts from elsewhere; ours is at the same address.
         redoc_url=None,
+        redirect_slashes=False,  # One spelling of each address.
     )
     app.router.routes.extend(check_routes(node, endpoints or Endpoints(node)))
     app.router.routes.extend(page.page_routes(node, app))
@@ -92,10 +93,10 @@ class Stamp:
 
         async def send_stamped(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = message["headers"] = list(message.get("headers", ()))
-                if not any(name == b"x-process-time" for name, _ in headers):
-                    line = process_time_line(perf_counter_ns() - began_ns)
-                    headers.append((b"x-process-time", line[16:-2]))
+                line = process_time_line(perf_counter_ns() - began_ns)
+                headers = [one for one in message.get("headers", ()) if one[0] != b"x-process-time"]
+                message["headers"] = headers
+                headers.append((b"x-process-time", line[16:-2]))
                 headers.append((b"x-content-type-options", b"nosniff"))
                 if self._node.draining:
                     headers.append((b"connection", b"close"))

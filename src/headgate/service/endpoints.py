@@ -75,7 +75,7 @@ class Endpoints:
                 self._read_twice(body)
             outcome = checks.take(key, bound, cost)
         except (ProblemError, HeadgateError) as error:
-            return self._trouble(error)
+            return self._trouble(error, began_ns)
         if isinstance(outcome, Decision):
             return self.decided(outcome, as_status, began_ns)
         return self._later(outcome, as_status, began_ns)
@@ -86,7 +86,7 @@ class Endpoints:
         try:
             asked = self._read_batch(body)
         except ProblemError as error:
-            return error.reply()
+            return error.reply(perf_counter_ns() - began_ns)
         answers: list[Any] = []
         waiting: dict[int, Awaitable[Decision]] = {}
         take, answer = self.checks.take, self._answer
@@ -117,7 +117,7 @@ class Endpoints:
                 self._node.recorder.record_ignored_fields(unknown)
             outcome = self._node.limiter.decide_request_nowait(self._incoming(asked))
         except (ProblemError, HeadgateError) as error:
-            return self._trouble(error)
+            return self._trouble(error, began_ns)
         if isinstance(outcome, Decision):
             return self.decided(outcome, as_status, began_ns)
         return self._later(outcome, as_status, began_ns)
@@ -162,7 +162,7 @@ class Endpoints:
             try:
                 return self.decided(future.result(), as_status, began_ns)
             except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
-                return self._trouble(error)
+                return self._trouble(error, began_ns)
 
         return Later(asyncio.ensure_future(outcome), finish)
 
@@ -242,8 +242,8 @@ class Endpoints:
         if unknown:
             self._node.recorder.record_ignored_fields(unknown)
 
-    def _trouble(self, error: Exception) -> Reply:
-        return self.problem(error).reply()
+    def _trouble(self, error: Exception, began_ns: int) -> Reply:
+        return self.problem(error).reply(perf_counter_ns() - began_ns)
 
     def _item_trouble(self, error: Exception, at: int) -> dict[str, Any]:
         return {"error": _within_batch(self.problem(error), at).as_dict()}

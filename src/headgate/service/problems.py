@@ -9,6 +9,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from .headers import process_time_line
+
 JSON: Final = b"content-type: application/json\r\n"
 PROBLEM: Final = b"content-type: application/problem+json\r\n"
 TYPE: Final = "urn:headgate:problem:"
@@ -78,9 +80,10 @@ class ProblemError(Exception):
             body["errors"] = [{"pointer": self.pointer, "detail": self.detail}]
         return body
 
-    def reply(self) -> Reply:
+    def reply(self, took_ns: int = 0) -> Reply:
         """The whole answer."""
-        return (self.kind.status, PROBLEM + self.lines, _encode(self.as_dict()))
+        lines = PROBLEM + self.lines + process_time_line(took_ns)
+        return (self.kind.status, lines, _encode(self.as_dict()))
 
 
 def store_unavailable(detail: str) -> ProblemError:

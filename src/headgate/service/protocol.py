@@ -258,6 +258,10 @@ class HotProtocol(HttpToolsProtocol):
             return
         self._endpoint = None
         self._head = b""
+        if self._has_body_behind_upgrade():
+            detail = "no protocol to upgrade to is offered; send the request without Upgrade"
+            self._refuse(ProblemError(BAD_REQUEST, detail))
+            return
         url, headers, expect = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expect
@@ -266,14 +270,23 @@ class HotProtocol(HttpToolsProtocol):
             self.cycle = BUSY  # So that it queues behind the answers that are on their way.
         super().on_headers_complete()
 
+    def _has_body_behind_upgrade(self) -> bool:
+        """Whether the parser will stop in front of a body that nobody would then read."""
+        if not self.parser.should_upgrade() or self._should_upgrade():
+            return False
+        return any(
+            name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+            for name, value in self.headers
+        )
+
     def on_body(self, body: bytes) -> None:
         """Collect the body, up to its bound."""
+        if self._deaf:
+            return
         if self._endpoint is None:
             super().on_body(body)
             return
         self._size += len(body)
-        if self._deaf:
-            return
         if self._size > self._max_body:
             self._refuse(_too_large(self._max_body))
             return
@@ -282,11 +295,11 @@ class HotProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Answer, or queue for the answer."""
         self._phase = IDLE
+        if self._deaf:
+            return
         endpoint = self._endpoint
         if endpoint is None:
             super().on_message_complete()
-            return
-        if self._deaf:
             return
         close = self._node.draining or not self.parser.should_keep_alive()
         if self._refusal is not None:
