@@ -9,6 +9,7 @@ the place of whatever the check names.
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from .node import Ban, Node
     from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
 
-ANY_FIELD: Final = ("window", "limit", "burst", "algorithm", "cost", "key", "ttl", "token")
+ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|key|ttl|token)\b")
+"""The first field that a message names is the one it is about."""
 SHORT_KEY: Final = MAX_KEY_BYTES // 4
 """A key of so many characters fits, whatever they are."""
 MAX_BOUND: Final = 10_000
@@ -184,6 +186,5 @@ def require_token(token: str) -> None:
 def usage_problem(error: UsageError) -> ProblemError:
     """What the library says about an argument, as a problem that points to the field."""
     message = str(error)
-    at = {name: message.find(name) for name in ANY_FIELD if name in message}
-    pointer = f"#/{min(at, key=lambda name: at[name])}" if at else None
-    return ProblemError(BAD_VALUE, message, pointer=pointer)
+    named = ANY_FIELD.search(message)
+    return ProblemError(BAD_VALUE, message, pointer=f"#/{named[0]}" if named else None)
