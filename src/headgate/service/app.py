@@ -20,6 +20,7 @@ from . import openapi, page
 from .asgi import check_routes, response
 from .endpoints import Endpoints
 from .headers import process_time_line
+from .management import routers
 from .problems import (
     BAD_REQUEST,
     BAD_VALUE,
@@ -69,6 +70,8 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
     )
     app.router.routes.extend(check_routes(node, endpoints or Endpoints(node)))
     app.router.routes.extend(page.page_routes(node, app))
+    for router in routers(node):
+        app.include_router(router)
     openapi.describe(app)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)

@@ -167,12 +167,14 @@ class Node:
         await self.store.stop()
         await self.board.stop()
         await self.limiter.aclose()
-        self.close_rules()
+        self.close()
 
-    def close_rules(self) -> None:
-        """Stop following the rules."""
+    def close(self) -> None:
+        """Stop following the rules, and let go of the audit log."""
         if self.rules is not None:
             self.rules.close()
+        if self.audit is not None:
+            self.audit.close()
 
 
 def build_node(

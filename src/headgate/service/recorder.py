@@ -107,6 +107,9 @@ class Recorder:
         self.failures: Counter[str] = Counter()
         """Checks that could not be decided, by whether they may have been charged."""
         self.ignored_fields = 0
+        self.http: Counter[tuple[str, str, int]] = Counter()
+        """Answers of the framework, by method, route and status."""
+        self.http_durations = Durations()
 
     def _recording(self) -> Record:
         """`record(decision, took_ns)`, with everything it needs at hand: it is called for every decision."""
@@ -133,6 +136,11 @@ class Recorder:
     def record_ignored_fields(self, count: int) -> None:
         """A body had that many fields that nobody knows."""
         self.ignored_fields += count
+
+    def record_http(self, method: str, route: str, status: int, took_ns: int) -> None:
+        """The framework has answered a request. `route` is a pattern of ours, never a path that was sent."""
+        self.http[method, route, status] += 1
+        self.http_durations.add([took_ns])
 
     def fold(self) -> None:
         """Count what was appended. Written as passes over whole lists, which run in C."""

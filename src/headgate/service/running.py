@@ -17,6 +17,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from .desk import equipped
 from .logs import configure_logs
 from .node import build_node
 from .server import listen, run_node
@@ -39,11 +40,11 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
     with listen(settings) as sock:
         port: int = sock.getsockname()[1]
         if settings.workers == 1:
-            node = build_node(settings, port=port)
+            node = equipped(build_node(settings, port=port))
             on_listening(port)
             run_node(node, sock)
             return 0
-        build_node(settings, port=port).close_rules()  # What is wrong is told here, once.
+        equipped(build_node(settings, port=port)).close()  # What is wrong is told here, once.
         on_listening(port)
         with tempfile.TemporaryDirectory(prefix="headgate-") as shared:
             return Supervisor(settings, sock, Path(shared)).run()
@@ -57,7 +58,8 @@ def run_worker(settings: Settings, sock: socket.socket, worker: int, shared: Pat
     configure_logs(settings.log_level)
     port: int = sock.getsockname()[1]
     sock.settimeout(0)
-    run_node(build_node(settings, port=port, worker=worker, shared_dir=shared), sock)
+    node = build_node(settings, port=port, worker=worker, shared_dir=shared)
+    run_node(equipped(node), sock)
 
 
 class Supervisor:

@@ -51,6 +51,9 @@ class Settings:
     )
 
     trusted_proxies: tuple[str, ...] = _about((), "networks whose X-Forwarded-For is believed")
+    allowed_hosts: tuple[str, ...] = _about(
+        (), "names that Host may have without tokens, besides this machine's"
+    )
     tokens: str = _about("", "the file of hashed access tokens")
     check_needs_token: bool = _about(default=False, text="whether checks need a token too")
     audit_log: str = _about("", "the file that every change is written to")

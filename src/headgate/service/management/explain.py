@@ -1,0 +1,155 @@
+"""`POST /api/explain`: what would be answered, and why. Takes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from ...charge import Charge, Kind, Request as Asked, require_key
+from ...errors import UsageError
+from ...rules.request import Request as Described
+from ..checks import Checks
+from ..wire import Check, answer_of, encode
+from .guard import guarded, needs
+from .models import MAX_TTL, LimitShown, Sent, Shown, moment
+
+if TYPE_CHECKING:
+    from ...algorithms import Limit
+    from ...decision import Decision
+    from ..desk import Desk
+
+Text = Annotated[str, Field(max_length=8_192)]
+
+
+class RequestBody(Sent):
+    """What is known of a request; as for `POST /decide`."""
+
+    method: Text = "GET"
+    path: Text = "/"
+    ip: Text | None = None
+    user_id: Text | None = None
+    api_key: Text | None = None
+    host: Text | None = None
+    headers: dict[str, Text] = Field(default_factory=dict, max_length=100)
+    descriptors: list[tuple[Text, Text]] = Field(default_factory=list, max_length=32, strict=False)
+    cost: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
+
+
+class ExplainBody(Sent):
+    """Either a request, for the rules, or a key with what a check would name."""
+
+    request: RequestBody | None = None
+    key: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
+    limit: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
+    window: Annotated[float, Field(gt=0, le=MAX_TTL, allow_inf_nan=False)] | None = None
+    algorithm: Annotated[str, Field(max_length=64)] | None = None
+    burst: Annotated[int, Field(ge=1, le=2**53 - 1)] | None = None
+    cost: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1
+
+
+class ExplainShown(Shown):
+    """What would be answered now, when it will pass, and why."""
+
+    allowed: bool
+    passes_after: float | None
+    """Seconds until it passes if nobody else comes; `null` for never."""
+    why: str
+    limit: LimitShown | None = None
+    limit_from: Literal["override", "key", "check", "default", "rules"]
+    """Who says which limit holds."""
+    answers: list[dict[str, Any]]
+    """What every limit that applies would answer."""
+    trace: dict[str, Any] | None = None
+    """For a request: every rule, and why it applies or not."""
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes of this topic."""
+    made = APIRouter(prefix="/api", tags=["explain"], route_class=guarded(desk))
+
+    @made.post("/explain", summary="Say what would be answered, and why", **needs("viewer"))
+    async def explain(body: ExplainBody) -> ExplainShown:
+        """Takes nothing. With `request`, every rule says whether it applies; with `key`, the limit that holds for it does."""
+        if (body.request is None) is (body.key is None):
+            raise UsageError("give either request, for the rules, or key, for a check")
+        if body.request is not None:
+            return await _of_request(desk, body.request)
+        return await _of_key(desk, body)
+
+    return made
+
+
+async def _of_request(desk: Desk, body: RequestBody) -> ExplainShown:
+    words = body.model_dump()
+    words["descriptors"] = tuple(map(tuple, words["descriptors"]))
+    explained = await desk.limiter.explain_request(Described(**words))
+    after = explained.passes_after
+    denying = [one for one in explained.answers if not one and one.source != "shadow"]
+    if explained.allowed:
+        why = "every rule that applies has enough left" if explained.answers else "no rule applies"
+    else:
+        why = f"denied by {', '.join(sorted({one.rule or '-' for one in denying}))}"
+    return ExplainShown(
+        allowed=explained.allowed,
+        passes_after=None if math.isinf(after) else after,
+        why=why,
+        limit_from="rules",
+        answers=[_plain(one) for one in explained.answers],
+        trace=explained.trace.as_json(),
+    )
+
+
+async def _of_key(desk: Desk, body: ExplainBody) -> ExplainShown:
+    key = body.key or ""
+    require_key(key)
+    limit, limit_from = _limit(desk, key, body)
+    ban = desk.board.view.bans.get(key)
+    charge = Charge(key, limit, body.cost, kind=Kind.PEEK)
+    (decision,) = await desk.limiter.engine.decide([Asked((charge,))])
+    after: float | None = None if decision.never else decision.retry_after
+    if ban is not None:
+        now_us = desk.board.now_us()
+        after = None if ban.until_us is None else max(0.0, (ban.until_us - now_us) / 1_000_000)
+        until = "" if ban.until_us is None else f" until {moment(ban.until_us)}"
+        why = f"banned by {ban.by or 'somebody'}{until}: {ban.reason or 'no reason was given'}"
+    elif decision.never:
+        why = f"a cost of {body.cost} is more than the limit ever gives"
+    elif decision:
+        why = f"{decision.remaining} left, and {body.cost} asked for"
+    else:
+        why = f"{limit.limit} are used up; {decision.remaining} left, and {body.cost} asked for"
+    return ExplainShown(
+        allowed=bool(decision) and ban is None,
+        passes_after=after,
+        why=why,
+        limit=LimitShown.of(limit),
+        limit_from=limit_from,
+        answers=[_plain(decision)],
+    )
+
+
+def _limit(
+    desk: Desk, key: str, body: ExplainBody
+) -> tuple[Limit, Literal["override", "key", "check", "default"]]:
+    """The limit that holds for a check, and who says so."""
+    view = desk.board.view
+    own = view.limits.get(key)
+    if own is not None:
+        return own, "override" if key in view.overrides else "key"
+    named = {
+        name: value
+        for name in ("limit", "window", "algorithm", "burst")
+        if (value := getattr(body, name)) is not None
+    }
+    limit = Checks(desk.node).bound(Check(key, **named)).limit
+    return limit, "check" if named else "default"
+
+
+def _plain(decision: Decision) -> dict[str, Any]:
+    """An answer as the check API would tell it."""
+    fields: dict[str, Any] = json.loads(encode(answer_of(decision)))
+    return fields

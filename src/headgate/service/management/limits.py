@@ -1,0 +1,95 @@
+"""`/api/limits`: what holds for checks that name no limit, and for single keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+
+from ...board import KeyLimit
+from ..checks import Checks
+from ..problems import NOT_FOUND, ProblemError
+from ..wire import Check
+from .changing import changing
+from .guard import caller_of, guarded, needs
+from .models import KeyLimitShown, LimitBody, Reason, Removed, Shown
+
+if TYPE_CHECKING:
+    from ..desk import Desk
+
+Key = Annotated[str, Path(min_length=1, max_length=8_192, description="The key, percent-encoded.")]
+Why = Annotated[Reason, Query()]
+
+
+class LimitsShown(Shown):
+    """The default, and the keys that have a limit of their own."""
+
+    default_limit: int
+    default_window_ms: float
+    default_algorithm: str
+    per_key_limits: dict[str, KeyLimitShown]
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes of this topic."""
+    made = APIRouter(prefix="/api", tags=["limits"], route_class=guarded(desk))
+
+    @made.get("/limits", summary="What holds", **needs("viewer"))
+    async def limits() -> LimitsShown:
+        """The default limit, and every key that has one of its own."""
+        settings = desk.settings
+        kept = desk.board.view.key_limits
+        return LimitsShown(
+            default_limit=settings.default_limit,
+            default_window_ms=settings.default_window * 1000,
+            default_algorithm=settings.default_algorithm,
+            per_key_limits={key: KeyLimitShown.of_entry(one) for key, one in sorted(kept.items())},
+        )
+
+    @made.put("/limits/{key:path}", summary="Give a key its own limit", **needs("operator"))
+    async def put(request: Request, key: Key, body: LimitBody) -> KeyLimitShown:
+        """It holds here at once and on all nodes within a second, whatever limit a check names, until it is removed."""
+        entry = KeyLimit(
+            key=key,
+            rate=body.rate(desk.settings.default_window),
+            algorithm=algorithm_of(desk, body),
+            by=caller_of(request).name,
+            reason=body.reason,
+            set_at_us=desk.board.now_us(),
+        )
+        shown = KeyLimitShown.of_entry(entry)
+        before = desk.board.view.key_limits.get(key)
+        async with changing(
+            desk,
+            request,
+            "limit.put",
+            key,
+            before=None if before is None else before.rate,
+            after=entry.rate,
+            reason=body.reason,
+        ):
+            await desk.board.keep("l", entry)
+        desk.recorder.unblock(key)
+        return shown
+
+    @made.delete("/limits/{key:path}", summary="Let the default hold again", **needs("operator"))
+    async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
+        """The default holds for this key again, or what a check names."""
+        before = desk.board.view.key_limits.get(key)
+        if before is None:
+            raise ProblemError(NOT_FOUND, "this key has no limit of its own")
+        async with changing(desk, request, "limit.delete", key, before=before.rate, reason=reason):
+            await desk.board.remove("l", key)
+        return Removed()
+
+    return made
+
+
+def algorithm_of(desk: Desk, body: LimitBody) -> str:
+    """How it is counted; what is not said is as for a check that does not say it."""
+    named = {
+        name: value
+        for name in ("limit", "window", "algorithm", "burst")
+        if (value := getattr(body, name)) is not None
+    }
+    return Checks(desk.node).bound(Check("key", **named)).limit.name

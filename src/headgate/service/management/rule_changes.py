@@ -1,0 +1,139 @@
+"""`PUT` and `DELETE /api/rules/…`, `POST /api/rollback`: changing the rules, in the place that they are kept.
+
+A change is planned first, against the whole set as it would be. It is made only if it works, if the guard has nothing against it or is
+overruled, and if nobody was faster. Stores may block, so all of this runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from pydantic import Field
+
+from ...errors import UsageError
+from ...rules.editing import Editor, Plan
+from ..problems import NOT_FOUND, ProblemError
+from .changing import changing
+from .guard import CONFLICT, caller_of, guarded, needs
+from .models import Reason, Sent, Shown
+from .rules import RuleId, live_rules, loaded, with_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...rules.sources.base import Entry
+    from ..desk import Desk
+
+Revision = Annotated[int, Field(ge=0, le=2**53 - 1)]
+Note = Annotated[Reason, Query()]
+Force = Annotated[bool, Query(description="Overrule the guard.")]
+
+
+class RuleBody(Sent):
+    """A rule, as a file would have it."""
+
+    rule: dict[str, Any]
+    note: Reason = ""
+    force: bool = False
+    """Overrule the guard."""
+
+
+class RollbackBody(Sent):
+    """Which revision to go back to; without one, before the newest change."""
+
+    revision: Revision | None = None
+    note: Reason = ""
+
+
+class EditShown(Shown):
+    """A change that was made."""
+
+    revision: int
+    changed: list[str]
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody wants to change."""
+
+    action: str
+    target: str
+    plan: Callable[[Editor], Plan]
+    note: str
+    force: bool = False
+
+
+def router(desk: Desk) -> APIRouter:
+    """The routes of this topic."""
+    made = APIRouter(prefix="/api", tags=["rules"], route_class=guarded(desk))
+
+    @made.put("/rules/{rule_id}", summary="Add or replace a rule", **needs("admin"))
+    async def put(request: Request, rule_id: RuleId, body: RuleBody) -> EditShown:
+        """The whole set is checked with it. It holds here when the answer comes, and on other nodes as fast as their source tells them."""
+        document = {**body.rule, "rule_id": body.rule.get("rule_id", rule_id)}
+        if document["rule_id"] != rule_id:
+            named = str(document["rule_id"])[:80]
+            raise UsageError(
+                f"rule_id is {named!r} in the body and {rule_id[:80]!r} in the address"
+            )
+        wish = Wish("rule.put", rule_id, lambda one: one.set([document]), body.note, body.force)
+        return await _edit(desk, request, wish)
+
+    @made.delete("/rules/{rule_id}", summary="Take a rule out", **needs("admin"))
+    async def delete(
+        request: Request,
+        rule_id: RuleId,
+        note: Note = "",
+        force: Force = False,  # noqa: FBT002
+    ) -> EditShown:
+        """The guard objects when it would be the last one."""
+        if all(one.rule_id != rule_id for one in live_rules(desk).rules):
+            raise ProblemError(NOT_FOUND, "there is no such rule")
+        wish = Wish("rule.delete", rule_id, lambda one: one.delete([rule_id]), note, force)
+        return await _edit(desk, request, wish)
+
+    @made.post("/rollback", summary="Go back to earlier rules", **needs("admin"))
+    async def rollback(request: Request, body: RollbackBody) -> EditShown:
+        """Make the rules again what they were after `revision`, or before the newest change."""
+        revision = body.revision
+        target = "before the newest change" if revision is None else f"revision {revision}"
+        wish = Wish("rules.rollback", target, lambda one: one.rollback(revision), body.note)
+        return await _edit(desk, request, wish)
+
+    return made
+
+
+async def _edit(desk: Desk, request: Request, wish: Wish) -> EditShown:
+    """Plan a change, note it, make it, and follow it."""
+    plan = await with_store(desk, lambda store: wish.plan(Editor(store)))
+    if plan.objections and not wish.force and not plan.forced:
+        objections = "; ".join(plan.objections)
+        raise ProblemError(CONFLICT, f"{objections}: send it again with force, if you mean it")
+    author = caller_of(request).name
+
+    def make(store: Any) -> Entry:
+        return replace(plan, store=store).make(
+            author=author, at=time.time(), note=wish.note, force=wish.force
+        )
+
+    async with changing(
+        desk,
+        request,
+        wish.action,
+        wish.target,
+        before={one.rule_id: loaded(one.before) for one in plan.changes},
+        after={one.rule_id: loaded(one.after) for one in plan.changes},
+        reason=wish.note,
+    ):
+        entry = await with_store(desk, make)
+    await asyncio.to_thread(live_rules(desk).refresh)
+    return EditShown(
+        revision=entry.revision,
+        changed=[one.rule_id for one in plan.changes],
+        warnings=[*map(str, plan.warnings), *filter(None, [entry.warning])],
+    )
