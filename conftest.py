@@ -25,6 +25,12 @@ from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for the
     redis_servers,
 )
 from tests.servers.redis import Cluster, RedisServer, SentinelGroup
+from tests.servers.rule_stores import (  # noqa: F401
+    etcd_server,
+    rule_servers,
+    rules_url,
+    zookeeper_server,
+)
 
 # A pattern is matched from the right, so it holds at any depth below `path`.
 in_markdown: list[Parser] = [PythonCodeBlockParser(), SkipParser()]

@@ -160,7 +160,6 @@ class LiveRules:
         with self._loading:
             if self._refused is not None:
                 self._take(self._refused.snapshot, forced=True)
-                self._found_fresh()
 
     def close(self) -> None:
         """Stop following. The rules that hold stay."""
@@ -267,7 +266,6 @@ class LiveRules:
         except ConfigError as error:
             self._refused = Refused(snapshot, error)
             raise
-        self._found_fresh()
 
     def _take(self, snapshot: Snapshot, *, forced: bool = False) -> None:
         """Use this set, or raise what is wrong with it."""
@@ -300,8 +298,13 @@ class LiveRules:
         if not self._source.ordered:
             version = max(version, self._floor + 1) if is_new else max(version, self._floor)
         self._floor = version
+        self._found_fresh()  # First, so that nobody sees new rules with an old problem.
         self._now = Now(rulebook, version, revision, digest)
-        if self._last_good is not None and (before is None or before != self._now):
+        if self._last_good is None:
+            return
+        if before == self._now:
+            self._last_good.confirm()
+        else:
             self._last_good.save(
                 Kept(version=version, revision=revision, documents=snapshot.documents)
             )
@@ -332,8 +335,6 @@ class LiveRules:
             log.info("rules of %s: all is well again", self._source)
         self._problem = None
         self._refused = None
-        if self._last_good is not None:
-            self._last_good.confirm()
         if self._thread is not None and not self._source.in_touch:
             self._stale_since = self._stale_since or time.monotonic()
         else:
