@@ -34,6 +34,10 @@ from .errors import (
 )
 from .limiter import Limiter
 from .rate import Rate
+from .rules.match import Rulebook
+from .rules.model import Rule, RuleSet
+from .rules.problem import RulesError
+from .rules.request import Request
 from .spec import Stats
 
 __version__ = "0.1.0"
@@ -59,6 +63,11 @@ __all__ = [
     "MemoryEngine",
     "Rate",
     "RateLimitExceeded",
+    "Request",
+    "Rule",
+    "RuleSet",
+    "Rulebook",
+    "RulesError",
     "SlidingLog",
     "SlidingWindow",
     "StateFileError",

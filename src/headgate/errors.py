@@ -3,6 +3,7 @@
     HeadgateError
     ├── UsageError (ValueError)   the caller passed something that can never be right
     ├── ConfigError               the operator must change a file, a URL or a setting
+    │   ├── RulesError            rules that cannot be used; `problems` has every fault
     │   └── StateFileError        a state file is torn, foreign or in use
     ├── EngineError               the place where state lives failed; `transient` says if it may pass,
     │                             `indefinite` if the request may have been carried out all the same

@@ -1,5 +1,11 @@
-"""Rules: who is limited, and how much. Everything here but `sources` is pure.
+"""Rules: who is limited, and how much. Everything here but `sources` and what follows them is pure.
 
-model     what a rule is                    problem   what can be wrong with one, and where
-request   what a call looks like to a rule
+model       what a rule is                      problem    what can be wrong with one, and where
+request     what a call looks like to a rule    facts      the same, each attribute in its one spelling
+paths       the one spelling of a path          addresses  the one spelling of a client's address
+patterns    what a path pattern means           trie       all patterns at once
+conditions  what `match` means, in words        shelf      rules of one pattern, found by what else they ask
+identify    whom a request is counted for       counting   what a rule that matches charges
+match       the rulebook: all of that together  explain    why each rule applies or not
+cases       tests that a file brings along
 """

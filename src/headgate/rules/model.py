@@ -7,13 +7,14 @@ for; `limits` says how much that one may do. Everything here is immutable and wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from ..algorithms import Limit
 
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -44,7 +45,7 @@ class Match:
 
     path_pattern: str | None = None
     methods: frozenset[str] = frozenset()
-    """In upper case. `GET` stands for `HEAD` too, unless `HEAD` is named as well."""
+    """In upper case. `GET` stands for `HEAD` too: it is a `GET` without a body."""
     hosts: tuple[str, ...] = ()
     """In lower case, without a port; `*.example.com` is every name below `example.com`."""
     headers: tuple[HeaderTest, ...] = ()
@@ -140,11 +141,25 @@ class RuleSet:
     version: str = ""
     """Names this very set; two sets of the same version have the same rules."""
 
-    def __iter__(self) -> Any:
+    @classmethod
+    def parse(cls, text: str | bytes, name: str = "rules") -> RuleSet:
+        """Read rules from JSON or YAML; raises `RulesError` with everything that is wrong with them.
+
+        >>> RuleSet.parse('{"rule_id": "all", "identifier": "ip_address", "rate": "100/minute"}')["all"].priority
+        100
+        """
+        from .parse import parse_rules  # noqa: PLC0415 - reading needs more than having does
+
+        return parse_rules(text, name).rules
+
+    def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
 
     def __len__(self) -> int:
         return len(self.rules)
 
     def __getitem__(self, rule_id: str) -> Rule:
-        return next(rule for rule in self.rules if rule.rule_id == rule_id)
+        found = next((rule for rule in self.rules if rule.rule_id == rule_id), None)
+        if found is None:
+            raise KeyError(rule_id)
+        return found
