@@ -481,13 +481,11 @@ class HotProtocol(HttpToolsProtocol):
     def _note_progress(self, size: int) -> None:
         """A request has arrived in part: its head and its body each have their time, counted from their first byte."""
         phase = self._phase
-        if phase == HEAD:
-            self._head_size += size
-            if self._head_size > MAX_HEAD:
+        if phase == self._timed_phase:
+            self._head_size += size  # How much of the first packet was of this head is not known.
+            if phase == HEAD and self._head_size > MAX_HEAD:
                 detail = f"the head of a request has at most {MAX_HEAD} bytes"
                 self._refuse(ProblemError(BAD_REQUEST, detail))
-                return
-        if phase == self._timed_phase:
             return
         self._timed_phase = phase
         self._since = now = self.loop.time()

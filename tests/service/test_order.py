@@ -1,0 +1,225 @@
+"""Answers that must wait for a store leave in the order of their requests; the engine here answers when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from headgate import AsyncLimiter, EngineError
+from headgate.clock import SystemClock
+from headgate.decision import ENGINE, Decision
+from headgate.service.node import Node
+from headgate.service.server import listen, make_server
+from headgate.service.settings import Settings
+from tests.service.raw import post
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from headgate.algorithms import Limit
+
+GET = b"GET /page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class SlowEngine:
+    """Answers nobody until told to."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.waiting: dict[str, asyncio.Future[Decision]] = {}
+        self._limits: dict[str, Limit] = {}
+
+    def bind(self, limit: Limit, rule: str | None = None) -> Callable[[str, int], Any]:
+        def hit(key: str, _: int) -> asyncio.Future[Decision]:
+            self._limits[key] = limit
+            self.waiting[key] = asyncio.get_running_loop().create_future()
+            return self.waiting[key]
+
+        return hit
+
+    def answer(self, *keys: str) -> None:
+        for key in keys:
+            self.waiting.pop(key).set_result(
+                Decision((key, self._limits[key], (True, 1, 0, 1_000_000, 0), ENGINE))
+            )
+
+    async def decide(self, requests: Any) -> Any:
+        raise NotImplementedError
+
+    async def usage(self, *_: object) -> None:
+        """The probe of a store that is back."""
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def answer(self) -> tuple[int, bytes]:
+        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 5)
+        lines = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
+        body = await self._reader.readexactly(int(lines[b"content-length"]))
+        return int(head.split()[1]), body
+
+    async def keys(self, count: int) -> list[str]:
+        """What the next answers are about."""
+        found = [(await self.answer())[1] for _ in range(count)]
+        return [json.loads(one)["key"] if one.startswith(b"{") else "page" for one in found]
+
+    async def is_silent(self) -> bool:
+        try:
+            await asyncio.wait_for(self._reader.read(1), 0.05)
+        except TimeoutError:
+            return True
+        return False
+
+    async def at_end(self) -> bool:
+        return await asyncio.wait_for(self._reader.read(), 5) == b""
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def serving(**options: Any) -> AsyncIterator[tuple[SlowEngine, Client, Node]]:
+    settings = Settings(port=0, **options)
+    engine = SlowEngine()
+    node = Node(settings=settings, limiter=AsyncLimiter(engine))
+    with listen(settings) as sock:
+        port = sock.getsockname()[1]
+        server = make_server(node)
+        running = asyncio.create_task(server.serve(sockets=[sock]))
+        while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
+            await asyncio.sleep(0.01)
+        client = Client(*await asyncio.open_connection("127.0.0.1", port))
+        try:
+            yield engine, client, node
+        finally:
+            client.close()
+            server.should_exit = True
+            await running
+
+
+def ask(key: str) -> bytes:
+    return post({"key": key})
+
+
+async def arrived(engine: SlowEngine, *keys: str) -> None:
+    async with asyncio.timeout(5):
+        while not set(keys) <= set(engine.waiting):  # noqa: ASYNC110 - it is a few ticks
+            await asyncio.sleep(0.001)
+
+
+def test_answers_that_come_early_wait_for_those_before_them() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, _):
+            client.send(ask("a") + ask("b") + ask("c"))
+            await arrived(engine, "a", "b", "c")
+            engine.answer("c", "b")
+            assert await client.is_silent()
+            engine.answer("a")
+            assert await client.keys(3) == ["a", "b", "c"]
+
+    asyncio.run(story())
+
+
+def test_the_application_waits_for_checks_before_it_and_checks_for_the_application() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, _):
+            client.send(ask("a") + GET + ask("b") + GET)
+            await arrived(engine, "a")
+            assert await client.is_silent()
+            engine.answer("a")
+            assert await client.keys(2) == ["a", "page"]
+            await arrived(engine, "b")
+            engine.answer("b")
+            assert await client.keys(2) == ["b", "page"]
+            client.send(ask("c"))
+            await arrived(engine, "c")
+            engine.answer("c")
+            assert await client.keys(1) == ["c"]
+
+    asyncio.run(story())
+
+
+def test_a_bad_request_is_told_behind_the_answers_before_it() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, _):
+            client.send(ask("a") + b"garbage\r\n\r\n")
+            await arrived(engine, "a")
+            assert await client.is_silent()
+            engine.answer("a")
+            assert (await client.answer())[0] == 200
+            assert (await client.answer())[0] == 400
+            assert await client.at_end()
+
+    asyncio.run(story())
+
+
+def test_a_client_that_left_does_not_disturb_its_answer() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, node):
+            client.send(ask("a"))
+            await arrived(engine, "a")
+            client.close()
+            await asyncio.sleep(0.05)
+            engine.answer("a")
+            await asyncio.sleep(0.05)
+            assert node.store.up
+
+    asyncio.run(story())
+
+
+def test_a_store_that_fails_is_told_as_503_and_the_node_knows() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, node):
+            client.send(ask("a") + ask("b"))
+            await arrived(engine, "a", "b")
+            engine.waiting.pop("a").set_exception(EngineError("gone", transient=True))
+            engine.answer("b")
+            status, body = await client.answer()
+            assert (status, json.loads(body)["code"]) == (503, "store-unavailable")
+            assert "gone" not in body.decode()
+            assert await client.keys(1) == ["b"]
+            assert (node.store.outages, node.store.up) == (1, True)
+
+    asyncio.run(story())
+
+
+def test_answers_in_flight_are_finished_when_the_node_drains() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, node):
+            client.send(ask("a"))
+            await arrived(engine, "a")
+            node.draining = True
+            engine.answer("a")
+            assert await client.keys(1) == ["a"]
+            assert await client.at_end()
+
+    asyncio.run(story())
+
+
+def test_no_more_is_read_from_a_connection_with_many_answers_to_wait_for() -> None:
+    async def story() -> None:
+        async with serving() as (engine, client, _):
+            keys = [f"k{at}" for at in range(5_000)]
+            client.send(b"".join(map(ask, keys)))
+            await arrived(engine, "k63")
+            await asyncio.sleep(0.05)
+            first = len(engine.waiting)
+            assert first < 5_000
+            got: list[str] = []
+            while len(got) < 5_000:
+                engine.answer(*list(engine.waiting))
+                got.append((await client.keys(1))[0])
+            assert got == keys
+
+    asyncio.run(story())
