@@ -61,7 +61,8 @@ def read_json(text: str, name: str, *, pause: Callable[[], None]) -> Document:
         raise RulesError([Problem(name, error.lineno, "", message, REMEDY)]) from None
     except RecursionError:
         raise too_deep(name, 0) from None
-    _require_depth(value, name)
+    if type(value) in (dict, list):
+        _require_depth(value, name, pause)
     problems = _find_twice(text, name) if has_twice else ()
     return Document(name, value, problems, cache(lambda: _lines(text, pause)))
 
@@ -91,19 +92,18 @@ def _constant(word: str) -> NoReturn:
     raise _NumberError("not finite", word)
 
 
-def _require_depth(value: Any, name: str) -> None:
+def _require_depth(value: Any, name: str, pause: Callable[[], None]) -> None:
     """Level by level, because a document may be nested deeper than Python calls itself."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        level = [
-            inner
-            for outer in level
-            if type(outer) in (dict, list)
-            for inner in (outer.values() if type(outer) is dict else outer)
-            if type(inner) in (dict, list)
-        ]
-        if not level:
+        below: list[Any] = []
+        for outer in level:
+            pause()
+            inside = outer.values() if type(outer) is dict else outer
+            below += [inner for inner in inside if type(inner) is dict or type(inner) is list]
+        if not below:
             return
+        level = below
     raise too_deep(name, 0)
 
 

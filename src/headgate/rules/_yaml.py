@@ -3,18 +3,20 @@
 PyYAML's loaders follow YAML 1.1, where `no` is false, `010` is eight and `1:30` is ninety, and where an alias lets a small
 file unfold into a large one. Its parser knows nothing of that: it tells which brackets and texts there are, and where.
 So this file puts the values together itself, in small steps between which other threads can run. Aliases,
-anchors and tags are refused.
+anchors and tags are refused. Where things are is only wanted when something is wrong with one of them, so lines are
+found by a second look.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import ConfigError
 from .document import MAX_DEPTH, Document, LineTree, path_text, too_deep, twice
+from .pacing import unhurried
 from .problem import Problem, RulesError
 
 try:
@@ -48,13 +50,10 @@ _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 def read_yaml(text: str, name: str, *, pause: Callable[[], None]) -> Document:
     """Read one YAML document."""
-    reader = _Reader(name)
-    try:
-        reader.read(Parser(text), pause)
-    except yaml.YAMLError as error:
-        raise RulesError([_problem(error, text, name)]) from None
-    lines = reader.lines
-    return Document(name, reader.value, tuple(reader.problems), lambda: lines)
+    values = _Values(name)
+    _walk(text, values, pause)
+    problems = _lines(text, name, unhurried)[1] if values.has_twice else ()
+    return Document(name, values.done, problems, cache(lambda: _lines(text, name, pause)[0]))
 
 
 def scalar(text: str) -> Any:
@@ -88,118 +87,184 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], float]], ...]] = (
 )
 
 
-class _Reader:
-    """Puts values together from events. `stack` holds the containers that are still open, the outermost first."""
+class _Builder(Protocol):
+    """What is made of a document while its events go by. `open` holds what has begun and not ended, the outermost first."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.value: Any = None
-        self.lines: LineTree = 1
-        self.problems: list[Problem] = []
-        self.stack: list[_Open] = []
+    name: str
+    open: list[Any]
 
-    def read(self, parser: Parser, pause: Callable[[], None]) -> None:
-        """Take every event of the one document."""
+    def scalar(self, event: Any) -> None:
+        """A text without brackets, be it a key or a value."""
+
+    def begin(self, event: Any, container: Any) -> None:
+        """A mapping or a list begins."""
+
+    def end(self) -> None:
+        """What began last ends."""
+
+
+def _walk(text: str, builder: _Builder, pause: Callable[[], None]) -> None:
+    """Hand every event of the one document to `builder`, and refuse what no document may have."""
+    try:
+        parser = Parser(text)
         documents = 0
         while True:
             event: Any = parser.get_event()
             kind = type(event)
             if kind is yaml.ScalarEvent:
-                self._scalar(event)
-            elif kind is yaml.MappingStartEvent:
-                self._open(_Open({}, {}, event.start_mark.line + 1), event)
-            elif kind is yaml.SequenceStartEvent:
-                self._open(_Open([], [], event.start_mark.line + 1), event)
-            elif kind in (yaml.MappingEndEvent, yaml.SequenceEndEvent):
-                done = self.stack.pop()
-                self._put(done.value, (done.line, done.lines), done.line)
+                _require_plain(event, builder.name)
+                builder.scalar(event)
+            elif kind in _BEGINNINGS:
+                _require_plain(event, builder.name)
+                if len(builder.open) == MAX_DEPTH:
+                    raise too_deep(builder.name, _line(event))
+                builder.begin(event, _BEGINNINGS[kind]())
+            elif kind in _ENDS:
+                builder.end()
                 pause()
-            elif kind is yaml.AliasEvent:
-                raise self._refused(event, f"*{event.anchor} is an alias", "write the value out")
-            elif kind is yaml.DocumentStartEvent:
-                documents += 1
-                if documents > 1:
-                    raise self._refused(event, "a second document begins", "keep one in a file")
             elif kind is yaml.StreamEndEvent:
                 return
+            else:
+                documents += kind is yaml.DocumentStartEvent
+                _require_one_document(event, documents, builder.name)
+    except yaml.YAMLError as error:
+        raise RulesError([_problem(error, text, builder.name)]) from None
 
-    def _scalar(self, event: Any) -> None:
-        text: str = event.value
-        line = event.start_mark.line + 1
-        if event.tag is not None or event.anchor is not None:
-            self._plain_only(event)
-        if self.stack and self.stack[-1].wants_key:
-            self._key(text, line)
-            return
-        value: Any = text
-        if event.implicit[0]:
-            try:
-                value = scalar(text)
-            except ValueError as error:
-                shown = text if len(text) <= MAX_DIGITS else text[:MAX_DIGITS] + "…"
-                remedy = "write one with few digits, or put it in quotes if it is a text"
-                raise self._refused(event, f"{shown} {error}", remedy) from None
-        self._put(value, line, line)
 
-    def _key(self, text: str, line: int) -> None:
-        here = self.stack[-1]
-        if text in here.value:
-            before = here.lines[text]
-            first = before if isinstance(before, int) else before[0]
-            path = path_text([*(one.key for one in self.stack[:-1]), text])
-            self.problems.append(twice(self.name, text, path=path, first=first, again=line))
-        here.key, here.key_line, here.wants_key = text, line, False
+_BEGINNINGS: Final[dict[type, Callable[[], Any]]] = {
+    yaml.MappingStartEvent: dict,
+    yaml.SequenceStartEvent: list,
+}
+_ENDS: Final = frozenset({yaml.MappingEndEvent, yaml.SequenceEndEvent})
 
-    def _put(self, value: Any, lines: LineTree, line: int) -> None:
-        """Give a finished value its place in what is open, or make it the document."""
-        if not self.stack:
-            self.value, self.lines = value, lines
-            return
-        here = self.stack[-1]
-        if here.is_list:
-            here.value.append(value)
-            here.lines.append(lines)
-            here.key = len(here.value)
-        elif here.wants_key:
-            message = "a mapping or a list is used as a key"
-            raise RulesError([Problem(self.name, line, "", message, "a key is a text")])
-        else:
-            here.value[here.key] = value
-            here.lines[here.key] = (
-                here.key_line if isinstance(lines, int) else (here.key_line, lines[1])
-            )
-            here.wants_key = True
 
-    def _open(self, container: _Open, event: Any) -> None:
-        if event.tag is not None or event.anchor is not None:
-            self._plain_only(event)
-        if len(self.stack) == MAX_DEPTH:
-            raise too_deep(self.name, container.line)
-        self.stack.append(container)
+def _require_one_document(event: Any, documents: int, name: str) -> None:
+    """Refuse a second one, and aliases, which are all that is left."""
+    if documents > 1:
+        raise _refused(event, name, "a second document begins", "keep one in a file")
+    if type(event) is yaml.AliasEvent:
+        raise _refused(event, name, f"*{event.anchor} is an alias", "write the value out")
 
-    def _plain_only(self, event: Any) -> None:
-        if event.anchor is not None:
-            raise self._refused(event, f"&{event.anchor} is an anchor", "write the value out")
+
+def _require_plain(event: Any, name: str) -> None:
+    """Refuse what YAML has beyond values, and rules do without."""
+    if event.anchor is not None:
+        raise _refused(event, name, f"&{event.anchor} is an anchor", "write the value out")
+    if event.tag is not None:
         tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-        raise self._refused(event, f"{tag} is a tag", "leave it out; quotes make a text")
-
-    def _refused(self, event: Any, message: str, remedy: str) -> RulesError:
-        return RulesError([Problem(self.name, event.start_mark.line + 1, "", message, remedy)])
+        raise _refused(event, name, f"{tag} is a tag", "leave it out; quotes make a text")
 
 
-class _Open:
-    """A mapping or a list that has begun and not yet ended."""
+class _Values:
+    """Puts the values together."""
 
-    __slots__ = ("is_list", "key", "key_line", "line", "lines", "value", "wants_key")
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.open: list[Any] = []
+        self.done: Any = None
+        self.has_twice = False
+        self._keys: list[str | None] = []
+        """For each of what is open: the key that waits for its value."""
 
-    def __init__(self, value: Any, lines: Any, line: int) -> None:
-        self.value = value
-        self.lines = lines
-        self.line = line
-        self.is_list = type(value) is list
-        self.wants_key = not self.is_list
-        self.key: Any = 0
-        self.key_line = 0
+    def scalar(self, event: Any) -> None:
+        text: str = event.value
+        if self.open and self._keys[-1] is None and type(self.open[-1]) is dict:
+            if text in self.open[-1]:
+                self.has_twice = True
+            self._keys[-1] = text
+            return
+        if not event.implicit[0]:  # It is in quotes, or a block.
+            self._put(text)
+            return
+        try:
+            self._put(scalar(text))
+        except ValueError as error:
+            shown = text if len(text) <= MAX_DIGITS else text[:MAX_DIGITS] + "…"
+            remedy = "write one with few digits, or put it in quotes if it is a text"
+            raise _refused(event, self.name, f"{shown} {error}", remedy) from None
+
+    def begin(self, event: Any, container: Any) -> None:
+        if self.open and self._keys[-1] is None and type(self.open[-1]) is dict:
+            message = "a mapping or a list is used as a key"
+            raise _refused(event, self.name, message, "a key is a text")
+        self.open.append(container)
+        self._keys.append(None)
+
+    def end(self) -> None:
+        self._keys.pop()
+        self._put(self.open.pop())
+
+    def _put(self, value: Any) -> None:
+        """Give a finished value its place in what is open, or make it the document."""
+        if not self.open:
+            self.done = value
+        elif type(here := self.open[-1]) is list:
+            here.append(value)
+        else:
+            here[self._keys[-1]] = value
+            self._keys[-1] = None
+
+
+class _Lines:
+    """Notes where everything is, of a document that has been read already, and which keys are there twice."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.open: list[Any] = []
+        self.tree: LineTree = 1
+        self.problems: list[Problem] = []
+        self._steps: list[Any] = []
+        self._key_line = 0
+        """Of the key that waits for its value; 0 when none does."""
+
+    def scalar(self, event: Any) -> None:
+        line = _line(event)
+        if self.open and type(self.open[-1]) is dict and not self._key_line:
+            self._key(event.value, line)
+        else:
+            self._put(self._key_line or line)
+
+    def begin(self, event: Any, container: Any) -> None:
+        self._put((self._key_line or _line(event), container))
+        self.open.append(container)
+        self._steps.append(0)
+
+    def end(self) -> None:
+        self.open.pop()
+        self._steps.pop()
+
+    def _key(self, key: str, line: int) -> None:
+        before = self.open[-1].get(key)
+        self._steps[-1], self._key_line = key, line
+        if before is not None:
+            first = before if isinstance(before, int) else before[0]
+            path = path_text(self._steps)
+            self.problems.append(twice(self.name, key, path=path, first=first, again=line))
+
+    def _put(self, lines: LineTree) -> None:
+        if not self.open:
+            self.tree = lines
+        elif type(here := self.open[-1]) is list:
+            self._steps[-1] = len(here)
+            here.append(lines)
+        else:
+            here[self._steps[-1]] = lines
+        self._key_line = 0
+
+
+def _lines(text: str, name: str, pause: Callable[[], None]) -> tuple[LineTree, tuple[Problem, ...]]:
+    lines = _Lines(name)
+    _walk(text, lines, pause)
+    return lines.tree, tuple(lines.problems)
+
+
+def _line(event: Any) -> int:
+    line: int = event.start_mark.line
+    return line + 1
+
+
+def _refused(event: Any, name: str, message: str, remedy: str) -> RulesError:
+    return RulesError([Problem(name, _line(event), "", message, remedy)])
 
 
 def _problem(error: yaml.YAMLError, text: str, name: str) -> Problem:

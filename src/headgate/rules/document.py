@@ -9,6 +9,7 @@ nothing is expanded, so a small file stays small.
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -25,6 +26,7 @@ Step: TypeAlias = str | int
 LineTree: TypeAlias = "int | tuple[int, dict[str, LineTree] | list[LineTree]]"
 """The line of a value, and for a mapping or a list those of what is in it. A value in a mapping has its key's line."""
 
+_SOMETHING: Final = re.compile(r"//|\S")
 _FOREIGN: Final = (
     (codecs.BOM_UTF32_LE, "UTF-32"),  # Before UTF-16, whose mark it begins with.
     (codecs.BOM_UTF32_BE, "UTF-32"),
@@ -44,7 +46,7 @@ class Document:
     problems: tuple[Problem, ...]
     """Faults that leave something to go on with: keys that are there twice."""
     find_lines: Callable[[], LineTree]
-    """Costly for JSON, so it is asked only when there is something to report."""
+    """Costly, so it is asked only when there is something to report."""
 
     def line(self, path: Sequence[Step]) -> int:
         """Where the value at `path` begins, or the nearest thing around it that is there."""
@@ -65,8 +67,8 @@ def read_document(data: bytes | str, name: str, *, pause: Callable[[], None]) ->
     Raises `RulesError` when there is nothing that could be called a document.
     """
     text = _decoded(data, name)
-    start = text.lstrip()[:2]
-    if not start:
+    found = _SOMETHING.search(text)
+    if found is None:
         raise RulesError([Problem(name, 0, "", "it is empty", "write at least one rule into it")])
     lower = name.lower()
     if lower.endswith(".json"):
@@ -74,7 +76,7 @@ def read_document(data: bytes | str, name: str, *, pause: Callable[[], None]) ->
     elif lower.endswith((".yaml", ".yml")):
         is_json = False
     else:
-        is_json = start[0] in "{[" or start == "//"
+        is_json = found[0] in {"{", "[", "//"}
     if is_json:
         from ._json import read_json  # noqa: PLC0415 - only one of the two is needed
 

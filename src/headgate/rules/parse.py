@@ -1,6 +1,6 @@
 """From bytes to a rule set that works, or to everything that is wrong with them.
 
-    bytes ──document──▶ plain values ──fields──▶ checked ──build──▶ rules ──▶ one set, in order, with a version
+    bytes ──document──▶ plain values ──fields──▶ checked ──parts──▶ rules ──gathering──▶ one set
 
 A set is the same whatever it was read from: rules are ordered by priority and then by name, and the version is a digest
 of what they say.
@@ -8,72 +8,19 @@ of what they say.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from difflib import get_close_matches
-from functools import cached_property
-from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from .advice import advise
-from .parts.filling import filled
-from .parts.rule import build_rule
-from .document import Document, path_text, read_document
-from .faults import Faults, shown, steps_of
-from .fields import DEFAULTS, FILE, MAX_RULES, RULE
-from .model import Rule, RuleSet
+from .document import Document
+from .gathering import Gathering, version_of
 from .pacing import unhurried
-from .problem import Problem, RulesError
+from .parsed import Case, Parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
-    from .parts.where import Where
-    from .faults import At
+    from .model import Rule
 
-VERSION_DIGITS: Final = 16
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One entry under `tests:`, as it was written."""
-
-    document: Document
-    index: int
-    value: Any
-    """Plain JSON values, of any shape."""
-
-    @property
-    def file(self) -> str:
-        """Where it was written."""
-        return self.document.name
-
-    @property
-    def path(self) -> str:
-        """Such as `tests[2]`."""
-        return path_text(("tests", self.index))
-
-    @property
-    def line(self) -> int:
-        """On which line."""
-        return self.document.line(("tests", self.index))
-
-
-class Parsed:
-    """What was read: rules that work, what deserves a second look, and test cases that nobody has read yet."""
-
-    def __init__(
-        self, rules: RuleSet, cases: tuple[Case, ...], warn: Callable[[], Iterable[Problem]]
-    ) -> None:
-        self.rules = rules
-        self.cases = cases
-        self._warn = warn
-
-    @cached_property
-    def warnings(self) -> tuple[Problem, ...]:
-        """What deserves a second look. Worked out when asked for: a node that reloads need not know."""
-        return tuple(self._warn())
+__all__ = ["Case", "Parsed", "parse_documents", "parse_rule_document", "parse_rules", "version_of"]
 
 
 def parse_rules(
@@ -99,7 +46,7 @@ def parse_documents(
 
     Rules of all documents are checked together: an id that is in two of them is an error that names both.
     """
-    reading = _Reading(pause)
+    reading = Gathering(pause)
     for name, data in items:
         reading.read(data, name)
     return reading.finish()
@@ -107,178 +54,6 @@ def parse_documents(
 
 def parse_rule_document(document: Mapping[str, Any], name: str = "rule") -> Rule:
     """Read one rule that has been plain values all along, such as the body of a request."""
-    reading = _Reading(unhurried)
+    reading = Gathering(unhurried)
     reading.take(Document(name, dict(document), (), lambda: 0), one_rule=True)
     return reading.finish().rules.rules[0]
-
-
-def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = unhurried) -> str:
-    """A short digest of what rules say, in their order: equal for equal sets, whatever they were read from."""
-    digest = sha256()
-    for rule in rules:
-        pause()
-        digest.update(_CANONICAL(rule.document).encode())
-        digest.update(b"\n")
-    return digest.hexdigest()[:VERSION_DIGITS]
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A rule, and where it was written."""
-
-    rule: Rule
-    document: Document
-    at: At
-
-    def problem(self, field: str, message: str, remedy: str) -> Problem:
-        """What is to be said about a field of it."""
-        steps = [*steps_of(self.at), *field.split(".")]
-        line = self.document.line(steps)
-        return Problem(self.document.name, line, path_text(steps), message, remedy)
-
-
-class _Reading:
-    """All documents of one set, and what was found in them so far."""
-
-    def __init__(self, pause: Callable[[], None]) -> None:
-        self._pause = pause
-        self._placed: dict[str, _Placed] = {}
-        self._ids: dict[str, tuple[Document, At]] = {}
-        self._count = 0
-        self._problems: list[Problem] = []
-        self._cases: list[Case] = []
-        self._names: list[str] = []
-
-    def read(self, data: bytes | str, name: str) -> None:
-        """Read one document; what is wrong with it is kept until all have been read."""
-        try:
-            document = read_document(data, name, pause=self._pause)
-        except RulesError as error:
-            self._names.append(name)
-            self._problems += error.problems
-        else:
-            self.take(document)
-
-    def take(self, document: Document, *, one_rule: bool = False) -> None:
-        """Take the rules from a document: it is one, a list of them, or a file that has them under `rules`."""
-        self._names.append(document.name)
-        faults = Faults(document)
-        value = document.value
-        if type(value) is list:
-            self._take_rules(value, None, {}, faults)
-        elif value is None:
-            faults.add(None, "there is nothing in it", "write at least one rule")
-        elif type(value) is not dict:
-            remedy = "write a rule, a list of rules, or `rules:` with a list below it"
-            faults.add(None, f"these are no rules, but {shown(value)}", remedy)
-        elif one_rule or not _is_file(value):
-            self._take_rule(value, None, {}, faults)
-        else:
-            self._take_file(value, faults)
-        self._problems += faults.problems()
-
-    def _take_file(self, value: dict[str, Any], faults: Faults) -> None:
-        rules, defaults = value.get("rules"), value.get("defaults") or {}
-        # What is in these two is checked below, rule by rule; here they only have to be known.
-        outside: dict[str, Any] = {"rules": [] if type(rules) is list else rules, "defaults": None}
-        FILE.check({**value, **outside}, None, faults)
-        before = len(faults)
-        DEFAULTS.check(defaults, (None, "defaults"), faults)
-        if len(faults) > before:
-            defaults = None  # What they would have said is unknown, so rules cannot be told to be incomplete.
-        tests = value.get("tests")
-        if type(tests) is list:
-            self._cases += [Case(faults.document, i, case) for i, case in enumerate(tests)]
-        if type(rules) is list:
-            self._take_rules(rules, (None, "rules"), defaults, faults)
-
-    def _take_rules(
-        self, rules: list[Any], at: At, defaults: dict[str, Any] | None, faults: Faults
-    ) -> None:
-        for i, rule in enumerate(rules):
-            if self._count > MAX_RULES:
-                break
-            self._take_rule(rule, (at, i), defaults, faults)
-
-    def _take_rule(
-        self, written: Any, at: At, defaults: dict[str, Any] | None, faults: Faults
-    ) -> None:
-        self._pause()
-        self._count += 1
-        if self._count > MAX_RULES:
-            message = f"this is rule {self._count}, and a set has at most {MAX_RULES}"
-            faults.add(at, message, "use `overrides`, or names in path patterns")
-            return
-        before = len(faults)
-        if type(written) is not dict:
-            RULE.check(written, at, faults)
-            return
-        bad = RULE.check_fields(written, at, faults)
-        self._take_id(written.get("rule_id"), at, faults)
-        if defaults is None:
-            return
-        document = filled(written, defaults)
-        rule = build_rule(document, at, _where(written, at, defaults), faults, bad=bad)
-        if rule is None or len(faults) > before:
-            return
-        self._placed[rule.rule_id] = _Placed(rule, faults.document, at)
-
-    def _take_id(self, rule_id: Any, at: At, faults: Faults) -> None:
-        """Note where an id was used, also for a rule that is wrong in other ways; nobody else may use it."""
-        if type(rule_id) is not str:
-            return
-        document = faults.document
-        other, other_at = self._ids.setdefault(rule_id, (document, at))
-        if other_at is not at or other is not document:
-            line = other.line([*steps_of(other_at), "rule_id"])
-            there = f"{other.name}:{line}" if line else other.name
-            message = f"the id {shown(rule_id)} is already in {there}"
-            faults.add((at, "rule_id"), message, "give one of them another id")
-
-    def finish(self) -> Parsed:
-        """The set, or all that is wrong."""
-        if self._problems:
-            raise RulesError(self._problems)
-        in_order = sorted(
-            self._placed.values(), key=lambda placed: (placed.rule.priority, placed.rule.rule_id)
-        )
-        rules = tuple(placed.rule for placed in in_order)
-        version = version_of(rules, pause=self._pause)
-        return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
-
-    def _warnings(self, rules: Sequence[Rule]) -> Iterable[Problem]:
-        for advice in advise(rules, self._pause):
-            if advice.rule is None:
-                name = self._names[0] if len(self._names) == 1 else "rules"
-                yield Problem(name, 0, "", advice.message, advice.remedy)
-            else:
-                placed = self._placed[advice.rule.rule_id]
-                yield placed.problem(advice.field, advice.message, advice.remedy)
-
-
-def _is_file(value: dict[str, Any]) -> bool:
-    """Whether a mapping is a file with rules in it, or was meant to be, and not one rule."""
-    if "rules" in value or "rule_id" in value:
-        return "rules" in value
-    known = [*RULE.by_name, *FILE.by_name]
-    meant = [get_close_matches(name, known, n=1) for name in value]
-    return any(names[0] in FILE.by_name for names in meant if names)
-
-
-def _where(written: Mapping[str, Any], at: At, defaults: Mapping[str, Any]) -> Where:
-    """Where each field of a rule was written: in the rule or in the defaults, under whichever name.
-
-    What was written nowhere is missing from the rule as a whole.
-    """
-
-    def place(name: str) -> At:
-        if name in written:
-            return (at, name)
-        field = RULE.by_name[name]
-        for values, here in ((written, at), (defaults, (None, "defaults"))):
-            for known in (field.name, *field.aliases):
-                if known in values:
-                    return (here, known)
-        return at
-
-    return place

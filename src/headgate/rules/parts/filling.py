@@ -28,10 +28,10 @@ UNWANTED: Final = {
 _OTHER_NAMES: Final = {alias: one.name for one in RULE.fields for alias in one.aliases}
 
 
-def filled(own: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+def filled(own: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
     """`own`, with what it leaves out taken from `base`; each field under the name it was written with."""
     if not base:
-        return dict(own)
+        return own
     written = {_OTHER_NAMES.get(name, name) for name in own}
     unwanted = written.union(
         *(UNWANTED[name] for name in written if name in UNWANTED and own.get(name) is not None)

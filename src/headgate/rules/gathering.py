@@ -1,0 +1,188 @@
+"""Gathering the rules of one or many documents into one set, with every fault of all of them."""
+
+from __future__ import annotations
+
+import json
+from bisect import insort
+from difflib import get_close_matches
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+from .advice import advise
+from .document import path_text, read_document
+from .faults import Faults, shown, steps_of
+from .fields import DEFAULTS, FILE, MAX_RULES, RULE
+from .model import Rule, RuleSet
+from .pacing import let_go, unhurried
+from .parsed import Case, Parsed
+from .parts.filling import filled
+from .parts.rule import build_rule
+from .problem import Problem, RulesError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from .document import Document
+    from .faults import At
+    from .parts.where import Where
+
+VERSION_DIGITS: Final = 16
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = unhurried) -> str:
+    """A short digest of what rules say, in their order: equal for equal sets, whatever they were read from."""
+    digest = sha256()
+    for rule in rules:
+        pause()
+        digest.update(_CANONICAL(rule.document).encode())
+        digest.update(b"\n")
+    return digest.hexdigest()[:VERSION_DIGITS]
+
+
+class Gathering:
+    """All documents of one set, and what was found in them so far."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
+        self._places: dict[str, tuple[Document, At]] = {}
+        self._in_order: list[tuple[int, str, Rule]] = []
+        self._count = 0
+        self._problems: list[Problem] = []
+        self._cases: list[Case] = []
+        self._names: list[str] = []
+
+    def read(self, data: bytes | str, name: str) -> None:
+        """Read one document; what is wrong with it is kept until all have been read."""
+        try:
+            document = read_document(data, name, pause=self._pause)
+        except RulesError as error:
+            self._names.append(name)
+            self._problems += error.problems
+        else:
+            self.take(document)
+
+    def take(self, document: Document, *, one_rule: bool = False) -> None:
+        """Take the rules from a document: it is one, a list of them, or a file that has them under `rules`."""
+        self._names.append(document.name)
+        faults = Faults(document)
+        value = document.value
+        if type(value) is list:
+            self._take_rules(value, None, {}, faults)
+        elif value is None:
+            faults.add(None, "there is nothing in it", "write at least one rule")
+        elif type(value) is not dict:
+            remedy = "write a rule, a list of rules, or `rules:` with a list below it"
+            faults.add(None, f"these are no rules, but {shown(value)}", remedy)
+        elif one_rule or not _is_file(value):
+            self._take_rule(value, None, {}, faults)
+        else:
+            self._take_file(value, faults)
+        self._problems += faults.problems()
+
+    def _take_file(self, value: dict[str, Any], faults: Faults) -> None:
+        rules, defaults = value.get("rules"), value.get("defaults") or {}
+        # What is in these two is checked below, rule by rule; here they only have to be known.
+        outside: dict[str, Any] = {"rules": [] if type(rules) is list else rules, "defaults": None}
+        FILE.check({**value, **outside}, None, faults)
+        before = len(faults)
+        DEFAULTS.check(defaults, (None, "defaults"), faults)
+        if len(faults) > before:
+            defaults = None  # What they would have said is unknown, so rules cannot be told to be incomplete.
+        tests = value.get("tests")
+        if type(tests) is list:
+            self._cases += [Case(faults.document, i, case) for i, case in enumerate(tests)]
+        if type(rules) is list:
+            self._take_rules(rules, (None, "rules"), defaults, faults)
+
+    def _take_rules(
+        self, rules: list[Any], at: At, defaults: dict[str, Any] | None, faults: Faults
+    ) -> None:
+        for i, rule in enumerate(rules):
+            if self._count > MAX_RULES:
+                break
+            self._take_rule(rule, (at, i), defaults, faults)
+
+    def _take_rule(
+        self, written: Any, at: At, defaults: dict[str, Any] | None, faults: Faults
+    ) -> None:
+        self._pause()
+        self._count += 1
+        if self._count > MAX_RULES:
+            message = f"this is rule {self._count}, and a set has at most {MAX_RULES}"
+            faults.add(at, message, "use `overrides`, or names in path patterns")
+            return
+        before = len(faults)
+        if type(written) is not dict:
+            RULE.check(written, at, faults)
+            return
+        bad = RULE.check_fields(written, at, faults)
+        self._take_id(written.get("rule_id"), at, faults)
+        if defaults is None:
+            return
+        document = filled(written, defaults)
+        rule = build_rule(document, at, _where(written, at, defaults), faults, bad=bad)
+        if rule is None or len(faults) > before:  # An id that is taken is not placed a second time.
+            return
+        # One by one: to sort ten thousand at once would hold up other threads.
+        insort(self._in_order, (rule.priority, rule.rule_id, rule))
+
+    def _take_id(self, rule_id: Any, at: At, faults: Faults) -> None:
+        """Note where an id was used, also for a rule that is wrong in other ways; nobody else may use it."""
+        if type(rule_id) is not str:
+            return
+        document = faults.document
+        other, other_at = self._places.setdefault(rule_id, (document, at))
+        if other_at is not at or other is not document:
+            line = other.line([*steps_of(other_at), "rule_id"])
+            there = f"{other.name}:{line}" if line else other.name
+            message = f"the id {shown(rule_id)} is already in {there}"
+            faults.add((at, "rule_id"), message, "give one of them another id")
+
+    def finish(self) -> Parsed:
+        """The set, or all that is wrong."""
+        if self._problems:
+            raise RulesError(self._problems)
+        rules = tuple(rule for _, _, rule in self._in_order)
+        let_go(self._in_order, self._pause)
+        version = version_of(rules, pause=self._pause)
+        return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
+
+    def _warnings(self, rules: Sequence[Rule]) -> Iterable[Problem]:
+        for advice in advise(rules, self._pause):
+            if advice.rule is None:
+                name = self._names[0] if len(self._names) == 1 else "rules"
+                yield Problem(name, 0, "", advice.message, advice.remedy)
+            else:
+                document, at = self._places[advice.rule.rule_id]
+                steps = [*steps_of(at), *advice.field.split(".")]
+                line, path = document.line(steps), path_text(steps)
+                yield Problem(document.name, line, path, advice.message, advice.remedy)
+
+
+def _is_file(value: dict[str, Any]) -> bool:
+    """Whether a mapping is a file with rules in it, or was meant to be, and not one rule."""
+    if "rules" in value or "rule_id" in value:
+        return "rules" in value
+    known = [*RULE.by_name, *FILE.by_name]
+    meant = [get_close_matches(name, known, n=1) for name in value]
+    return any(names[0] in FILE.by_name for names in meant if names)
+
+
+def _where(written: Mapping[str, Any], at: At, defaults: Mapping[str, Any]) -> Where:
+    """Where each field of a rule was written: in the rule or in the defaults, under whichever name.
+
+    What was written nowhere is missing from the rule as a whole.
+    """
+
+    def place(name: str) -> At:
+        if name in written:
+            return (at, name)
+        field = RULE.by_name[name]
+        for values, here in ((written, at), (defaults, (None, "defaults"))):
+            for known in (field.name, *field.aliases):
+                if known in values:
+                    return (here, known)
+        return at
+
+    return place
