@@ -286,6 +286,32 @@ def test_a_change_made_with_another_tool_is_noticed(rules_url: str) -> None:
             live.close()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_follows_by_itself_and_leaves_its_parent_alone(rules_url: str) -> None:
+    with a_store(rules_url) as store:
+        push(store, alike(10))
+        live = LiveRules(open_store(rules_url))
+        try:
+            wait_until(lambda: live.stale_seconds == 0, "it listens")
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    wait_until(lambda: live.rules["counter"].limits[0].limit == 11, "it follows")
+                    live.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            time.sleep(0.2)  # For the child to find its own way.
+            for limit in (11, 12):
+                version = push(store, alike(limit))
+                wait_until(lambda version=version: live.version >= version, "it goes on")  # type: ignore[misc]
+                if limit == 11:
+                    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        finally:
+            live.close()
+
+
 def test_a_rule_that_is_too_large_for_the_server_is_refused_before_writing(rules_url: str) -> None:
     with a_store(rules_url) as store:
         push(store, alike(10))
@@ -324,12 +350,11 @@ def _by_another_tool(url: str, name: str, data: bytes | None) -> None:
             client.close()
         return
     import base64  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
+    import http.client  # noqa: PLC0415
 
     key = base64.b64encode(f"/{path}/{name}".encode()).decode()
     body = {"key": key} if data is None else {"key": key, "value": base64.b64encode(data).decode()}
     act = "deleterange" if data is None else "put"
-    request = urllib.request.Request(  # noqa: S310
-        f"http://{hosts.split(',')[0]}/v3/kv/{act}", data=json.dumps(body).encode()
-    )
-    urllib.request.urlopen(request, timeout=5).close()
+    with contextlib.closing(http.client.HTTPConnection(hosts.split(",")[0], timeout=5)) as link:
+        link.request("POST", f"/v3/kv/{act}", body=json.dumps(body))
+        assert link.getresponse().status == 200
