@@ -167,6 +167,11 @@ class Awaited:
         self.clock = engine.clock
 
     @property
+    def inner(self) -> Engine:
+        """The engine that is asked."""
+        return self._engine
+
+    @property
     def at_once(self) -> Engine | None:
         """The engine itself, if asking it holds up nobody: no coroutine has to be paid for then."""
         return None if self._in_threads else self._engine

@@ -19,6 +19,7 @@ from .batcher import Batch, Batcher, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
 from .failures import NotSent, Refused, Unanswered, nonsense, refused, timed_out, unanswered
 from .link import Link, connect
+from .meter import Meter
 from .operations import Scan
 from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
@@ -48,6 +49,13 @@ class AsyncRedisEngine(Shell):
     ) -> None:
         super().__init__(url, clock=clock, colocate=colocate)
         self._loops: dict[asyncio.AbstractEventLoop, LoopState] = {}
+        self.meter = Meter()
+        """Tells whoever wants to know how its calls go."""
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their batch to leave."""
+        return sum(state.queued for state in list(self._loops.values()))
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """A function that takes units of `limit` for a key, together with others of the same tick."""
@@ -172,6 +180,8 @@ class AsyncRedisEngine(Shell):
                 state.spawn(self._send_carefully(state, errand, batch, first=reply))
                 return
             state.batcher(slot).done(batch)
+            if self.meter.on_batch is not None:
+                self.meter.on_batch(state.time() - batch.since, len(batch))
             if isinstance(reply, Unanswered):
                 self._topology.forget(address)
                 fail(batch, unanswered(str(reply)))
@@ -419,6 +429,11 @@ class LoopState:
             limits = (options.max_batch, options.max_in_flight, options.deadline)
             batcher = self._batchers[slot] = Batcher(self._loop, slot, self._send, limits)
         return batcher
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their batch to leave."""
+        return sum(len(batcher) for batcher in self._batchers.values())
 
     async def link(self, address: Address, *, sentinel: bool = False) -> Link:
         """An open link to a server; those who want one at the same time share it."""

@@ -84,6 +84,9 @@ class Batcher:
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
 
+    def __len__(self) -> int:
+        return len(self._queue)
+
     def ask(
         self, operations: Operations, part: Part | Plain, ends: float | None = None
     ) -> asyncio.Future[Decision]:
