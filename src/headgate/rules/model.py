@@ -135,7 +135,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """All rules that hold at one time, the lowest priority first; of the same priority, in the order they were written."""
+    """All rules that hold at one time, the lowest priority first, and those of the same priority by name.
+
+    The order does not depend on what was written first, because a store with one node a rule does not know.
+    """
 
     rules: tuple[Rule, ...]
     version: str = ""

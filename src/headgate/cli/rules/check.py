@@ -55,8 +55,8 @@ def _check(file: str, *, as_json: bool) -> bool:
     except RulesError as error:
         problems = error.problems
     except ConfigError as error:
-        message, _, remedy = str(error).partition("; ")
-        problems = (Problem(file, 0, "", message, remedy or "see above"),)
+        message, _, remedy = str(error).removeprefix(f"{file} ").partition("; ")
+        problems = (Problem(file, 0, "", message, remedy),)
     else:
         _say_fine(file, parsed, as_json=as_json)
         return True
