@@ -85,6 +85,7 @@ class AuditLog:
         self._lock = asyncio.Lock()
         self._recent: deque[dict[str, Any]] = deque(maxlen=KEPT_IN_MEMORY)
         self._seq, self.head = 0, BEGINNING
+        self._written = 0
         self.path = None if path is None else Path(path)
         self._file: IO[bytes] | None = None
         if self.path is not None:
@@ -113,6 +114,11 @@ class AuditLog:
         """The newest entries that are still in memory, the newest first; all of them older than number `before`."""
         found = [one for one in reversed(self._recent) if before is None or one["seq"] < before]
         return found[:many]
+
+    @property
+    def entries(self) -> int:
+        """How many lines this process has written."""
+        return self._written
 
     def close(self) -> None:
         """Let go of the file."""
@@ -186,6 +192,7 @@ class AuditLog:
         if self._file is not None:
             self._write(line)
         self._seq, self.head = entry["seq"], entry["hash"]
+        self._written += 1
         self._recent.append(entry)
 
     def _write(self, line: bytes) -> None:

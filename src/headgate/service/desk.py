@@ -99,9 +99,8 @@ def _board(node: Node) -> Board:
         ttl_us=round(settings.node_ttl * US_PER_SECOND),
     )
     heartbeat_us = round(settings.heartbeat * US_PER_SECOND)
-    return Board(
-        store, identity, report=partial(_report, node, alone=alone), heartbeat_us=heartbeat_us
-    )
+    report = partial(_report, node, alone=alone)
+    return Board(store, identity, report=report, heartbeat_us=heartbeat_us)
 
 
 def _report(node: Node, *, alone: bool) -> Report:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ..algorithms import NEVER
 from ..board.model import Report, Totals
@@ -24,7 +24,7 @@ from ..clock import SystemClock
 from .blocks import Blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..board.model import Block
     from ..board.sketch import Hot
@@ -42,7 +42,9 @@ BUCKETS_NS: Final = (
     10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
     25_000_000, 50_000_000, 100_000_000, 250_000_000, 500_000_000, 1_000_000_000,
 )  # fmt: skip
-"""Upper bounds of the duration histogram; one more bucket holds what took longer."""
+"""Upper bounds of the duration histograms."""
+NS: Final = 1e-9
+BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 FIRST: Final = itemgetter(0)
 NAME: Final = attrgetter("name")
@@ -69,24 +71,32 @@ class Record(Protocol):
         """A decision was made, and took that long."""
 
 
-class Durations:
-    """A histogram with fixed buckets."""
+class Histogram:
+    """Counts by fixed buckets. One more than there are bounds holds what is above all of them."""
 
-    __slots__ = ("counts", "sum_ns")
+    __slots__ = ("_bounds", "counts", "sum", "unit")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_NS) + 1)
-        self.sum_ns = 0
+    def __init__(self, bounds: Sequence[float], unit: float = 1) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum: float = 0
+        self.unit = unit
+        """What is counted times this is what is shown: nanoseconds become seconds."""
 
-    def add(self, took_ns: list[int]) -> None:
-        """Count a batch: sorted once, it falls into its buckets by a few searches."""
-        took_ns.sort()
-        at = bisect_right(took_ns, 0)  # What was not timed.
-        for bucket, bound_ns in enumerate(BUCKETS_NS):
-            below, at = at, bisect_right(took_ns, bound_ns, at)
+    def add(self, values: list[Any]) -> None:
+        """Count a batch: sorted once, it falls into its buckets by a few searches. Zeros were not measured."""
+        values.sort()
+        at = bisect_right(values, 0)
+        for bucket, bound in enumerate(self._bounds):
+            below, at = at, bisect_right(values, bound, at)
             self.counts[bucket] += at - below
-        self.counts[-1] += len(took_ns) - at
-        self.sum_ns += sum(took_ns)
+        self.counts[-1] += len(values) - at
+        self.sum += sum(values)
+
+    @property
+    def value(self) -> list[Any]:
+        """Counts and sum, as they are shown."""
+        return [list(self.counts), self.sum * self.unit]
 
 
 class Recorder:
@@ -103,13 +113,17 @@ class Recorder:
         self._keys = RecentKeys()
         self._turn_us = self._clock.now_us() + TOP_PERIOD_US
         self._requests = self._denied = 0
-        self.durations = Durations()
+        self.durations = Histogram(BUCKETS_NS, NS)
         self.failures: Counter[str] = Counter()
         """Checks that could not be decided, by whether they may have been charged."""
         self.ignored_fields = 0
+        self.each_second: list[Callable[[], None]] = []
+        """What else is to be done when the board beats."""
         self.http: Counter[tuple[str, str, int]] = Counter()
         """Answers of the framework, by method, route and status."""
-        self.http_durations = Durations()
+        self.http_durations = Histogram(BUCKETS_NS, NS)
+        self.store_durations = Histogram(BUCKETS_NS, NS)
+        self.batch_sizes = Histogram(BATCH_SIZES)
 
     def _recording(self) -> Record:
         """`record(decision, took_ns)`, with everything it needs at hand: it is called for every decision."""
@@ -136,6 +150,11 @@ class Recorder:
     def record_ignored_fields(self, count: int) -> None:
         """A body had that many fields that nobody knows."""
         self.ignored_fields += count
+
+    def record_batch(self, took: float, size: int) -> None:
+        """A call to the store took so many seconds, and carried so many requests."""
+        self.store_durations.add([round(took * 1e9) or 1])
+        self.batch_sizes.add([size])
 
     def record_http(self, method: str, route: str, status: int, took_ns: int) -> None:
         """The framework has answered a request. `route` is a pattern of ours, never a path that was sent."""
@@ -225,6 +244,8 @@ class Recorder:
     def report(self, *, alone: bool = False) -> Report:
         """What the board is told, once a second; a node that is alone keeps its lists to itself."""
         self.fold()
+        for work in self.each_second:
+            work()
         now_us = self._clock.now_us()
         if now_us >= self._turn_us:
             self._keys.turn()

@@ -104,7 +104,7 @@ def test_durations_fall_into_their_buckets(recorder: Recorder) -> None:
     recorder.fold()
     counts = recorder.durations.counts
     assert (counts[0], counts[1], counts[-1], sum(counts)) == (2, 1, 1, 4)
-    assert recorder.durations.sum_ns == 1 + 2 * BUCKETS_NS[0] + 1 + BUCKETS_NS[-1] + 1
+    assert recorder.durations.sum == 1 + 2 * BUCKETS_NS[0] + 1 + BUCKETS_NS[-1] + 1
 
 
 def test_a_denied_key_is_blocked_until_the_moment_the_denial_named(

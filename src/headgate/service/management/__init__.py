@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..desk import desk_of
 from ..health import health_router
+from ..metrics import metrics_router
+from ..watching import watched
 from . import (
     audit,
     blocks,
@@ -33,6 +35,12 @@ TOPICS = (nodes, traffic, counters, limits, overrides, blocks, rules, rule_chang
 
 
 def routers(node: Node) -> list[APIRouter]:
-    """Health, and everything under `/api`; the last one answers for what is not there."""
+    """Health, metrics, and everything under `/api`; the last one answers for what is not there."""
     desk = desk_of(node)
-    return [health_router(desk), *(topic.router(desk) for topic in TOPICS), unknown_router(desk)]
+    metrics = metrics_router(desk, watched(desk).all)
+    return [
+        health_router(desk),
+        metrics,
+        *(topic.router(desk) for topic in TOPICS),
+        unknown_router(desk),
+    ]
