@@ -105,11 +105,10 @@ class Batcher:
         return future
 
     def done(self, batch: Batch) -> None:
-        """A call has come back: the next one may leave."""
+        """A call has come back: the next one leaves, before anybody is told, to keep the server busy."""
         self._landed(batch)
-        if self._queue and not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
+        if self._queue:
+            self._flush()
 
     def _flush(self) -> None:
         self._scheduled = False
@@ -210,7 +209,7 @@ def answer(batch: list[Waiting], reply: Any) -> list[Waiting]:
     at = 1
     stale: list[Waiting] = []
     try:
-        batch[0][2].codec.check(reply, sum(len(part.keys) for _, part, _, _ in batch))
+        batch[0][2].codec.check(reply, sum([len(waiting[1].keys) for waiting in batch]))
     except HeadgateError as error:
         fail(batch, error)
         return stale

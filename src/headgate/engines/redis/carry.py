@@ -7,7 +7,6 @@ and the deadline is theirs. Whatever it tries again was certainly not carried ou
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .failures import (
@@ -33,8 +32,7 @@ FIRST_PAUSE = 0.005
 LAST_PAUSE = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Errand:
+class Errand(NamedTuple):
     """A command, the slot it belongs to, and the script it calls, if any: by FCALL or by EVALSHA."""
 
     command: Command

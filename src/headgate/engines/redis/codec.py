@@ -158,14 +158,12 @@ class Codec:
 
     def plain_maker(self, limit: Limit, rule: str | None) -> Callable[[str], Plain]:
         """A function that makes the plain request of a key: the fast path, with everything at hand."""
-        name = self.keys.state
-        prefix = self._prefix(limit, rule)
+        name = self.keys.namer(self._prefix(limit, rule))
         rules = (self.rule(limit),)
         context = ENGINE if rule is None else Context(rule=rule)
 
         def plain(key: str) -> Plain:
-            require_key(key)
-            return Plain(key, (name(prefix, key),), rules, limit, context)
+            return Plain(key, (name(key),), rules, limit, context)
 
         return plain
 
