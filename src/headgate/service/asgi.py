@@ -16,7 +16,7 @@ from starlette.routing import Route
 from . import wire
 from .endpoints import Later
 from .media import WANTS_JSON, is_json
-from .problems import JSON, NOT_JSON, TOO_LARGE, ProblemError
+from .problems import JSON, NOT_JSON, TOO_LARGE, ProblemError, token_needed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -125,7 +125,10 @@ class Slow:
         return self._endpoints.decided(decision, as_status, began_ns)
 
     async def _body(self, request: Request) -> bytes:
-        """The body, if it is JSON and not too large; read no further than that."""
+        """The body, if the caller may ask, it is JSON, and not too large; read no further than that."""
+        auth = self._node.auth
+        if auth is not None and not auth.may_check(_shown(request)):
+            raise token_needed()
         limit = self._node.settings.max_body
         too_large = ProblemError(
             TOO_LARGE,
@@ -144,6 +147,13 @@ class Slow:
         if not is_json(request.headers.get("content-type", "")) or encoding.lower() != "identity":
             raise ProblemError(NOT_JSON, WANTS_JSON)
         return bytes(body)
+
+
+def _shown(request: Request) -> bytes | None:
+    """The `Authorization` header, as it came."""
+    return next(
+        (value for name, value in request.scope["headers"] if name == b"authorization"), None
+    )
 
 
 def wants_status(request: Request) -> bool:

@@ -89,3 +89,12 @@ class ProblemError(Exception):
 def store_unavailable(detail: str) -> ProblemError:
     """The store failed, and no rule says what to do then."""
     return ProblemError(NO_ANSWER, detail, lines=b"retry-after: 1\r\n")
+
+
+def token_needed() -> ProblemError:
+    """Checks need a token here, and this is none that holds."""
+    return ProblemError(
+        UNAUTHORIZED,
+        "checks need a token here; send it as 'Authorization: Bearer …'",
+        lines=b"www-authenticate: Bearer\r\n",
+    )

@@ -33,6 +33,7 @@ from .problems import (
     TOO_LARGE,
     TOO_MANY,
     ProblemError,
+    token_needed,
 )
 
 if TYPE_CHECKING:
@@ -328,22 +329,22 @@ class HotProtocol(HttpToolsProtocol):
 
     def _read_headers(self) -> None:
         """What the fast path must know of the headers."""
-        media = b""
-        length = -1
-        for name, value in self.headers:
-            if name == b"content-type":
-                media = value
-            elif name == b"content-length":
-                length = int(value)
-            elif name == AS_STATUS:
-                self._as_status = self._as_status or value == b"1"
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                self._refusal = NO_JSON
+        found = dict(self.headers)
+        if found.get(AS_STATUS) == b"1":
+            self._as_status = True
+        media = found.get(b"content-type", b"")
         if media != b"application/json" and not is_json(media.decode("latin-1")):
             self._refusal = NO_JSON
+        if found.get(b"content-encoding", b"identity").lower() != b"identity":
+            self._refusal = NO_JSON
+        auth = self._node.auth
+        guarded = auth is not None and auth.checks_need_token
+        if guarded and not auth.may_check(found.get(b"authorization")):
+            self._refusal = token_needed().reply()
+        length = int(found.get(b"content-length", b"-1"))
         if length > self._max_body:
             self._refuse(_too_large(self._max_body))
-        elif length >= 0 and self._refusal is None:
+        elif length >= 0 and self._refusal is None and not guarded:  # A token may end any time.
             self._remember_head(length)
 
     def _remember_head(self, length: int) -> None:

@@ -108,6 +108,7 @@ class NodeServer(uvicorn.Server):
         """Begin to listen, with a second handle on each socket that outlives the event loop's."""
         self._spare = [sock.dup() for sock in sockets or ()]
         await super().startup(sockets)
+        self._log.info("serving", extra={"worker": self._node.worker, "port": self._node.port})
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: among others, look after the certificate and the parent process."""
