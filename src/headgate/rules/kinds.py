@@ -266,6 +266,9 @@ class Shapes:
 
     def words(self) -> str:
         """All of them."""
+        text, several = self._kinds.get("text"), self._kinds.get("list")
+        if isinstance(several, Each) and several.kind is text and len(self._kinds) == 2:
+            return f"{text.words()}, one or several"
         return ", or ".join(kind.words() for kind in self._kinds.values())
 
     def _shapes(self) -> str:

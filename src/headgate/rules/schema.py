@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from .cases import CASE, REQUEST, STEP
 from .fields import DEFAULTS, FILE, RULE, SECTIONS
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -18,9 +19,12 @@ _HOW_MUCH: Final = ("rate", "limit", "limits")
 
 def json_schema() -> dict[str, Any]:
     """The schema: of a file, a list of rules, or one rule."""
-    definitions = {section.name: section.definition() for section in (*SECTIONS, DEFAULTS)}
+    sections = (*SECTIONS, DEFAULTS, CASE, STEP, REQUEST)
+    definitions = {section.name: section.definition() for section in sections}
     definitions["whole_rule"] = _whole_rule()
     file = definitions[FILE.name]
+    # The parser leaves cases to whoever runs them; an editor should know them all the same.
+    file["properties"]["tests"]["anyOf"][0]["items"] = CASE.schema()
     file["if"] = {"not": {"required": ["defaults"]}}
     file["then"] = {"properties": {"rules": {"items": {"$ref": "#/$defs/whole_rule"}}}}
     return {

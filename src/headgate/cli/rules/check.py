@@ -50,8 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(file: str, *, as_json: bool) -> bool:
+    from ...rules.cases import read_cases  # noqa: PLC0415 - not for every start
+
     try:
         parsed = load_rules(file)
+        read_cases(parsed)
     except RulesError as error:
         problems = error.problems
     except ConfigError as error:
