@@ -250,6 +250,8 @@ class LiveRules:
                 self._tell(error)
             return not (isinstance(error, SourceError) and error.transient)
         except Exception as error:  # A bug here must not end the following.
+            if self._closed:
+                return False
             log.exception("the rules of %s could not be loaded", self._source)
             self._tell(error)
             return False

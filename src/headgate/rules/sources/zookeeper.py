@@ -72,6 +72,8 @@ class ZooKeeperStore(TreeStore):
         self._reading = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._checked = False
+        self._closed = False
+        self._seen = threading.Event()
         self._connected = threading.Event()
         self._client = _client(location)
         self._client.add_listener(self._state_changed)
@@ -90,9 +92,12 @@ class ZooKeeperStore(TreeStore):
         self._notify = notify
 
     def close(self) -> None:
-        """End the session."""
+        """End the session; whoever waits for an answer is told at once."""
         self._notify = _nobody
+        self._closed = True
         self._client.remove_listener(self._state_changed)
+        self._connected.set()
+        self._seen.set()
         self._client.stop()
         self._client.close()
 
@@ -184,9 +189,9 @@ class ZooKeeperStore(TreeStore):
 
     def _fence(self) -> None:
         """Wait until every event that has come so far has been seen."""
-        seen = threading.Event()
+        self._seen = seen = threading.Event()
         self._client.handler.dispatch_callback(Callback("fence", seen.set, ()))
-        if not seen.wait(self._timeout):
+        if self._closed or not seen.wait(self._timeout) or self._closed:
             raise SourceError(f"{self} does not answer")
 
     def _get_watched(self, path: str) -> tuple[bytes, Any] | None:
@@ -316,7 +321,7 @@ class ZooKeeperStore(TreeStore):
         self._notify()
 
     def _require_connection(self) -> None:
-        if not self._connected.wait(self._timeout):
+        if not self._connected.wait(self._timeout) or self._closed:
             raise SourceError(f"{self} cannot be reached")
 
     def _ask(self, answer: Any, *, writing: bool = False) -> Any:

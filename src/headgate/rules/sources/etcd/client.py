@@ -66,20 +66,24 @@ class EtcdClient:
         self._credentials = _credentials(location)
         self._servers = [_Server(host, self._credentials) for host in location.hosts]
         self._token = ""
+        self._closed = False
         self._authenticating = threading.Lock()
 
     def call(self, method: str, request: Any, *, writing: bool = False) -> Any:
         """Ask the cluster; raises `SourceError`, or `Unsure` for a write that may have been carried out."""
         problem: SourceError | None = None
         for server in self._in_order():
+            if self._closed:
+                raise SourceError(f"{self._location} is closed", transient=False)
             try:
                 return self._call_one(server, method, request)
+            except ValueError:  # That is how a channel says that it was closed meanwhile.
+                continue
             except grpc.RpcError as error:
                 problem = self._explained(error, writing=writing)
                 if not problem.transient or isinstance(problem, Unsure):
                     raise problem from error
-        assert problem is not None
-        raise problem
+        raise problem or SourceError(f"{self._location} is closed", transient=False)
 
     def watch(
         self, requests: Iterator[Any], use: Callable[[Any, Callable[[], None]], None]
@@ -99,6 +103,7 @@ class EtcdClient:
 
     def close(self) -> None:
         """Close every channel."""
+        self._closed = True
         for server in self._servers:
             server.close()
 
