@@ -26,7 +26,7 @@ from .. import __version__
 from ..clock import SystemClock
 from ..errors import HeadgateError, UsageError
 from ..rules.problem import RulesError
-from . import rate, rules, serve
+from . import audit, ban, counters, override, rate, reset, rules, serve, status, token, top
 from ._command import add_command, add_common
 from ._terminal import escaped
 
@@ -54,7 +54,11 @@ MISUSED: Final = 2
 INTERRUPTED: Final = 130
 
 
-COMMANDS: Final[tuple[Command, ...]] = (serve, rate, rules)
+COMMANDS: Final[tuple[Command, ...]] = (
+    serve,
+    *(status, top, counters, reset, ban, override, token, audit),
+    *(rate, rules),
+)
 """In the order in which the help lists them."""
 
 

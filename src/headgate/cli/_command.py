@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Command(Protocol):
@@ -17,6 +21,16 @@ class Command(Protocol):
 
     def run(self, args: argparse.Namespace, /) -> int:
         """Do it, and return the exit code."""
+
+
+@dataclass
+class Sub:
+    """A command inside a group, where a module of its own would be too much."""
+
+    NAME: str
+    HELP: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 def add_command(commands: argparse._SubParsersAction[Any], command: Command) -> None:

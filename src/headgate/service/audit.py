@@ -14,7 +14,6 @@ A process that died while it wrote may leave half a line. The next one cuts it o
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import hashlib
 import json
 import os
@@ -34,6 +33,13 @@ if TYPE_CHECKING:
 
     from ..clock import Clock
     from .auth import Caller
+
+try:
+    import fcntl
+except (
+    ImportError
+):  # Windows: there it is up to the operator that two processes do not share a file.
+    fcntl = None  # type: ignore[assignment]
 
 BEGINNING: Final = "0" * 64
 """What stands for the line before the first."""
@@ -129,7 +135,7 @@ class AuditLog:
     def _open(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             file = os.fdopen(handle, "rb+", buffering=0)
         except OSError as error:
             raise ConfigError(f"{path}: the audit log cannot be opened: {error.strerror}") from None
@@ -137,7 +143,8 @@ class AuditLog:
             file.close()
             raise ConfigError(f"{path}: an audit log is a file")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
             raise ConfigError(

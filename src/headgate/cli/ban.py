@@ -1,0 +1,83 @@
+"""`headgate ban`: lock a key out, let it in again, or list who is locked out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import UsageError
+from ._service import (
+    PLACES,
+    add_service,
+    in_path,
+    print_json,
+    print_table,
+    seconds_of,
+    service_of,
+)
+from ._terminal import escaped
+
+if TYPE_CHECKING:
+    import argparse
+
+    from ._service import Service
+
+NAME: Final = "ban"
+HELP: Final = "lock a key out, or let it in again"
+EPILOG: Final = f"""\
+{PLACES}
+examples:
+  headgate ban user:42 --for 10m --reason 'credential stuffing'
+  headgate ban user:42 --remove
+  headgate ban --list
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.epilog = EPILOG
+    parser.add_argument("key", metavar="KEY", nargs="?", help="who")
+    parser.add_argument("--for", metavar="SPAN", dest="span", help="for how long, such as 10m")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why; callers are told, too")
+    parser.add_argument("--remove", action="store_true", help="let the key in again")
+    parser.add_argument("--list", action="store_true", help="show who is locked out")
+    add_service(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it."""
+    if (args.key is None) is not args.list:
+        raise UsageError("name a key, or ask for --list")
+    service = service_of(args)
+    if args.list:
+        return _list(service, args)
+    if args.remove:
+        service.ask("DELETE", f"/api/bans/{in_path(args.key)}")
+        _tell(args, {"removed": True}, f"{args.key} is let in again")
+        return 0
+    body: dict[str, Any] = {"reason": args.reason}
+    if args.span is not None:
+        body["ttl"] = seconds_of(args.span)
+    ban = service.ask("PUT", f"/api/bans/{in_path(args.key)}", body)
+    until = "until it is removed" if ban["until"] is None else f"until {ban['until']}"
+    _tell(args, ban, f"{args.key} is locked out {until}")
+    return 0
+
+
+def _list(service: Service, args: argparse.Namespace) -> int:
+    found = service.get("/api/bans")
+    if args.json:
+        print_json(found)
+        return 0
+    rows = [
+        (one["key"][:60], one["until"] or "for ever", one["by"], one["reason"][:60])
+        for one in found["bans"]
+    ]
+    print_table(("KEY", "UNTIL", "BY", "REASON"), rows)
+    return 0
+
+
+def _tell(args: argparse.Namespace, found: Any, words: str) -> None:
+    if args.json:
+        print_json(found)
+    else:
+        print(escaped(words))
