@@ -17,7 +17,7 @@ from ..algorithms.base import MAX_EXACT
 from .faults import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from .faults import At, Faults
 
@@ -50,6 +50,11 @@ class Text:
     """What the pattern asks for, in words that follow "must"."""
     remedy: str = "choose another one"
     called: str = "text"
+    _fits: Callable[[str], object] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        fits = (lambda _: True) if self.pattern is None else re.compile(self.pattern).fullmatch
+        object.__setattr__(self, "_fits", fits)
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
         """Refuse other types, wrong lengths, and half characters."""
@@ -61,7 +66,7 @@ class Text:
             faults.add(at, what, f"write {self.low} to {self.high} characters")
         elif not value.isascii() and not is_whole_text(value):
             faults.add(at, f"{shown(value)} has half a character in it", "write it out as UTF-8")
-        elif self.pattern is not None and not re.fullmatch(self.pattern, value):
+        elif not self._fits(value):
             faults.add(at, f"{shown(value)} must {self.must}", self.remedy)
 
     def schema(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 EVERYTHING: Final = Match()
 
+_HEADER_FIELDS: Final = frozenset({"headers", "required_headers"})
 _HOST: Final = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
@@ -36,10 +37,10 @@ def match_from(written: Mapping[str, Any] | None, at: At, faults: Faults) -> Mat
         path_pattern=pattern,
         methods=frozenset(method.upper() for method in _listed(written.get("methods"))),
         hosts=_hosts(written, at, faults),
-        headers=tuple(_headers(written, at, faults)),
+        headers=tuple(_headers(written, at, faults)) if _HEADER_FIELDS & written.keys() else (),
         ip_ranges=_ranges(written, at, faults),
         requires_authentication=written.get("requires_authentication") is True,
-        descriptors=tuple(_descriptors(written.get("descriptors"))),
+        descriptors=tuple(_descriptors(written["descriptors"])) if "descriptors" in written else (),
     )
 
 
