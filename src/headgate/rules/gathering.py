@@ -143,8 +143,12 @@ class Gathering:
         """The set, or all that is wrong."""
         if self._problems:
             raise RulesError(self._problems)
-        rules = tuple(rule for _, _, rule in self._in_order)
+        in_order: list[Rule] = []
+        for _, _, rule in self._in_order:
+            self._pause()
+            in_order.append(rule)
         let_go(self._in_order, self._pause)
+        rules = tuple(in_order)
         version = version_of(rules, pause=self._pause)
         return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from headgate.rules._json import PART
 from headgate.rules.document import MAX_BYTES, Document, path_text, read_document
 from headgate.rules.problem import Problem, RulesError
 
@@ -92,6 +93,11 @@ def test_two_slashes_in_a_text_are_no_comment() -> None:
     document = read(text, "x.json")
     assert document.value == {"a": "http://x", "d": '"//'}
     assert document.line(["d"]) == 3
+
+
+@pytest.mark.parametrize("before", [PART - 3, PART - 2, PART - 1, PART])
+def test_a_comment_is_found_wherever_it_begins(before: int) -> None:
+    assert read("[]".ljust(before) + "// a comment", "x.json").value == []
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', " [1]", '// c\n{"a": 1}'])
