@@ -132,7 +132,7 @@ def _path(scheme: str, path: str) -> str:
     path = path.rstrip("/") or DEFAULT_PATH
     if any(part in ("", ".", "..") for part in path.split("/")[1:]) or "\0" in path:
         raise ConfigError(
-            f"the path of a {scheme} URL has an empty part, '.' or '..' in it; write it like "
+            f"the path of the {scheme} URL has an empty part, '.' or '..' in it; write it like "
             f"{DEFAULT_PATH}"
         )
     return path
@@ -146,7 +146,7 @@ def _host(scheme: str, text: str) -> str:
     if not host:
         raise ConfigError(f"a host is missing in the {scheme} URL")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and 1 <= int(port) <= 65_535):
-        raise ConfigError(f"a port in a {scheme} URL is a number from 1 to 65535")
+        raise ConfigError(f"a port in the {scheme} URL is a number from 1 to 65535")
     return f"{host}:{port}"
 
 

@@ -1,0 +1,281 @@
+"""Rules in a file: how changes are noticed, and how they are made."""
+
+import json
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.rules.editing import Editor
+from headgate.rules.guard import GuardRefused
+from headgate.rules.live import LiveRules
+from headgate.rules.opening import open_rules
+from headgate.rules.problem import RulesError
+from headgate.rules.sources.base import SourceError, Store, VersionConflict
+from headgate.rules.sources.opening import open_store
+from tests.servers.process import wait_until
+from tests.unit.rules.sources.memory_tree import rule
+
+
+def written(limit: int, *ids: str) -> str:
+    return json.dumps([rule(rule_id, f"{limit}/minute") for rule_id in ids or ("a", "b", "c")])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(written(10))
+    return path
+
+
+@pytest.fixture
+def live(path: Path) -> Iterator[LiveRules]:
+    live = open_rules(path)
+    assert isinstance(live, LiveRules)
+    yield live
+    live.close()
+
+
+@pytest.fixture
+def store(path: Path) -> Store:
+    return open_store(path)
+
+
+def limit_of(live: LiveRules) -> int:
+    return live.rules["a"].limits[0].limit
+
+
+def by_rename(path: Path, text: str) -> None:
+    part = path.with_name("part")
+    part.write_text(text)
+    part.replace(path)
+
+
+def in_place(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def by_moving_away_first(path: Path, text: str) -> None:
+    """As some editors do: the old file becomes the backup, a new one takes its name."""
+    path.rename(path.with_name("rules.yaml~"))
+    path.write_text(text)
+
+
+def by_deleting_first(path: Path, text: str) -> None:
+    path.unlink()
+    path.write_text(text)
+
+
+@pytest.mark.parametrize("write", [by_rename, in_place, by_moving_away_first, by_deleting_first])
+def test_a_new_content_is_noticed_however_it_came(
+    path: Path, live: LiveRules, write: Callable[[Path, str], None]
+) -> None:
+    for limit in (11, 12):
+        before = live.version
+        write(path, written(limit))
+        wait_until(lambda limit=limit: limit_of(live) == limit, "it was noticed")  # type: ignore[misc]
+        assert live.version > before
+    assert live.problem is None
+
+
+def test_a_link_that_is_swapped_is_noticed_and_so_is_a_change_where_it_leads(
+    tmp_path: Path,
+) -> None:
+    """As Kubernetes does it: `rules.yaml` leads through `..data`, which is swapped as a whole."""
+    for name, limit in (("one", 10), ("two", 11)):
+        (tmp_path / "elsewhere" / name).mkdir(parents=True)
+        (tmp_path / "elsewhere" / name / "rules.yaml").write_text(written(limit))
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    (mount / "..data").symlink_to(tmp_path / "elsewhere" / "one")
+    (mount / "rules.yaml").symlink_to("..data/rules.yaml")
+    live = open_rules(mount / "rules.yaml")
+    assert isinstance(live, LiveRules)
+    try:
+        assert limit_of(live) == 10
+        (mount / "..new").symlink_to(tmp_path / "elsewhere" / "two")
+        (mount / "..new").rename(mount / "..data")
+        wait_until(lambda: limit_of(live) == 11, "the swap was noticed")
+        by_rename(tmp_path / "elsewhere" / "two" / "rules.yaml", written(12))
+        wait_until(lambda: limit_of(live) == 12, "the change where it leads was noticed")
+    finally:
+        live.close()
+
+
+def test_a_bad_file_keeps_the_old_set_and_shows_the_reason(path: Path, live: LiveRules) -> None:
+    by_rename(path, "rules:\n  - rule_id: a\n    identifier: shoe_size\n    rate: 1/s\n")
+    wait_until(lambda: live.problem is not None, "it was noticed")
+    assert limit_of(live) == 10
+    assert live.problem is not None
+    assert "rules.yaml:3" in live.problem
+    assert live.stale_seconds > 0
+    by_rename(path, written(11))
+    wait_until(lambda: live.problem is None, "it was mended")
+    assert (limit_of(live), live.stale_seconds) == (11, 0.0)
+
+
+def test_a_file_that_goes_keeps_the_old_set_until_it_is_back(path: Path, live: LiveRules) -> None:
+    path.unlink()
+    wait_until(lambda: live.problem is not None, "it was noticed")
+    assert limit_of(live) == 10
+    path.write_text(written(11))
+    wait_until(lambda: live.problem is None and limit_of(live) == 11, "it is back")
+
+
+def test_an_older_file_that_is_put_back_is_a_newer_version(path: Path, live: LiveRules) -> None:
+    first = live.version
+    by_rename(path, written(11))
+    wait_until(lambda: limit_of(live) == 11, "it was noticed")
+    second = live.version
+    by_rename(path, written(10))
+    os.utime(path, (1.0, 1.0))
+    wait_until(lambda: limit_of(live) == 10, "it was noticed")
+    assert first < second < live.version
+
+
+def test_the_guard_holds_for_files_until_somebody_insists(
+    path: Path, live: LiveRules, store: Store
+) -> None:
+    by_rename(path, written(11, "a"))
+    wait_until(lambda: live.problem is not None, "it was refused")
+    assert limit_of(live) == 10
+    Editor(store).push(path.read_bytes(), "rules.yaml").make(author="ann", at=1.0, force=True)
+    wait_until(lambda: live.problem is None, "it was accepted")
+    assert limit_of(live) == 11
+
+
+def test_an_edit_is_in_the_history_with_the_rule_before_and_after(store: Store) -> None:
+    plan = Editor(store).set_fields("a", {"rate": "11/minute"})
+    entry = plan.make(author="ann@host", at=12.5, note="for the sale")
+    assert entry.revision == 1
+    (kept,) = open_store_again(store).history()
+    assert (kept.author, kept.at, kept.note, kept.action) == (
+        "ann@host",
+        12.5,
+        "for the sale",
+        "set",
+    )
+    (change,) = kept.changes
+    assert change.before is not None
+    assert change.after is not None
+    assert (json.loads(change.before)["rate"], json.loads(change.after)["rate"]) == (
+        "10/minute",
+        "11/minute",
+    )
+
+
+def open_store_again(store: Store) -> Store:
+    return open_store(str(store))
+
+
+def test_of_two_editors_one_wins_and_the_other_is_told(path: Path, store: Store) -> None:
+    anns = Editor(store).push(written(11).encode(), "a.json")
+    bobs = Editor(store).push(written(12).encode(), "b.json")
+    anns.make(author="ann@host", at=0.0)
+    with pytest.raises(
+        VersionConflict, match=r"ann@host was first: revision 1 \(push of a, b, c\)"
+    ):
+        bobs.make(author="bob@host", at=1.0)
+    assert path.read_text() == written(11)
+    assert len(store.history()) == 1
+
+
+def test_a_file_changed_by_hand_meanwhile_is_a_conflict_too(path: Path, store: Store) -> None:
+    plan = Editor(store).push(written(11).encode(), "a.json")
+    by_rename(path, written(12))
+    with pytest.raises(VersionConflict, match="changed meanwhile, not through Headgate"):
+        plan.make(author="ann", at=0.0)
+    assert path.read_text() == written(12)
+
+
+def test_many_editors_at_once_lose_no_change(path: Path) -> None:
+    """Each repeats until it wins; then every change is in the file and in the history."""
+
+    def add(name: str) -> None:
+        store = open_store(path)
+        while True:
+            try:
+                Editor(store).set([rule(name)]).make(author=name, at=time.time())
+            except VersionConflict:
+                continue
+            return
+
+    threads = [threading.Thread(target=add, args=(f"new-{at}",)) for at in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store = open_store(path)
+    assert set(store.rules_in(store.read())) == {"a", "b", "c", *(f"new-{at}" for at in range(8))}
+    assert [entry.revision for entry in store.history()] == list(range(8, 0, -1))
+
+
+def test_a_bad_push_changes_nothing(path: Path, store: Store) -> None:
+    before = sorted(path.parent.iterdir())
+    with pytest.raises(RulesError):
+        Editor(store).push(b"rules: [{rule_id: a}]", "bad.yaml")
+    with pytest.raises(GuardRefused):
+        Editor(store).push(written(10, "x").encode(), "x.json").make(author="ann", at=0.0)
+    assert path.read_text() == written(10)
+    assert sorted(path.parent.iterdir()) == before
+
+
+def test_going_back_restores_the_very_bytes(path: Path, store: Store) -> None:
+    commented = "# mine\n- rule_id: a  # first\n  identifier: ip_address\n  rate: 10/minute\n"
+    path.write_text(commented)
+    Editor(store).set([rule("b"), rule("c")]).make(author="ann", at=0.0)
+    Editor(store).delete(["a"]).make(author="ann", at=1.0)
+    assert "# first" not in path.read_text()
+    Editor(store).rollback(0).make(author="ann", at=2.0)
+    assert path.read_text() == commented
+    Editor(store).rollback().make(author="ann", at=3.0)
+    assert "# first" not in path.read_text()
+    assert [entry.action for entry in store.history()] == ["rollback", "rollback", "delete", "set"]
+
+
+def test_a_file_keeps_its_permissions_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    real = tmp_path / "real.yaml"
+    real.write_text(written(10))
+    real.chmod(0o640)
+    link = tmp_path / "rules.yaml"
+    link.symlink_to(real)
+    Editor(open_store(link)).set_fields("a", {"rate": "11/minute"}).make(author="ann", at=0.0)
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    assert "11/minute" in real.read_text()
+
+
+def test_the_history_forgets_the_oldest_changes(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.rules.sources.file.KEPT_ENTRIES", 4)
+    for limit in range(11, 18):
+        Editor(store).push(written(limit).encode(), "x.json").make(author="ann", at=0.0)
+    assert [entry.revision for entry in store.history()] == [7, 6, 5, 4]
+    assert len((path.parent / "rules.yaml.history").read_bytes().splitlines()) == 4
+
+
+def test_a_torn_line_in_the_history_is_passed_over(path: Path, store: Store) -> None:
+    Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
+    with (path.parent / "rules.yaml.history").open("a") as history:
+        history.write('{"revision": 2, "auth\n')
+    Editor(store).push(written(12).encode(), "x.json").make(author="ann", at=0.0)
+    assert [entry.revision for entry in store.history()] == [2, 1]
+
+
+def test_a_folder_that_cannot_be_written_is_told_and_nothing_changes(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "missing" / "rules.yaml")
+    with pytest.raises(SourceError, match="No such file or directory; nothing was written"):
+        Editor(store).push(written(10).encode(), "x.json").make(author="ann", at=0.0)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
+def test_what_is_no_file_is_told(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "rules.yaml"
+    make(path)
+    with pytest.raises(SourceError, match="rules are read from a regular file"):
+        open_store(path).read()

@@ -1,0 +1,76 @@
+"""The guard: what it lets pass and what it objects to."""
+
+import json
+import pickle
+
+import pytest
+
+from headgate.rules.guard import GuardRefused, difference, objections
+from headgate.rules.model import RuleSet
+from headgate.rules.parse import parse_documents
+
+
+def rules(**rates: str | dict[str, object]) -> RuleSet:
+    """Rules by id: a rate, or some fields."""
+    documents = []
+    for rule_id, given in rates.items():
+        fields = {"rate": given} if isinstance(given, str) else given
+        documents.append({"rule_id": rule_id, "identifier": "ip_address", **fields})
+    return parse_documents([(str(one["rule_id"]), json.dumps(one)) for one in documents]).rules
+
+
+FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
+
+
+@pytest.mark.parametrize(
+    "old, new, objection",
+    [
+        (None, rules(a="1/s"), None),
+        (None, rules(), "there is no rule left that is switched on"),
+        (FOUR, rules(), "there is no rule left that is switched on"),
+        (
+            FOUR,
+            rules(a={"rate": "1/s", "enabled": False}),
+            "there is no rule left that is switched on",
+        ),
+        (FOUR, rules(a="10/minute", b="10/minute"), None),
+        (FOUR, rules(a="10/minute", x="1/s", y="1/s"), r"3 of 4 rules would be gone \(b, c, d\)"),
+        (
+            FOUR,
+            rules(a="10/minute", **{name: {"rate": "1/s", "enabled": False} for name in "bcd"}),
+            r"3 of 4 rules would be gone \(b, c, d\)",
+        ),
+        (rules(a="1/s"), rules(b="1/s"), r"1 of 1 rules would be gone \(a\)"),
+        (rules(a="10/minute"), rules(a="999/minute"), None),
+        (rules(a="10/minute"), rules(a="1000/minute"), r"100-fold or more \(a 100-fold\)"),
+        (rules(a="10/minute"), rules(a="1000/second"), r"100-fold or more \(a 6000-fold\)"),
+        (rules(a="10/minute"), rules(a="599/hour"), None),
+        (rules(a="1/second; 100/hour"), rules(a="99/second; 100/hour"), None),
+        (rules(a="1/second; 100/hour"), rules(a="100/second; 100/hour"), r"\(a 100-fold\)"),
+        (rules(a="1/second; 100/hour"), rules(a="1000/second"), r"\(a 36000-fold\)"),
+        (rules(a="1000/minute"), rules(a="1/minute"), None),
+    ],
+)
+def test_what_the_guard_objects_to(
+    old: RuleSet | None, new: RuleSet, objection: str | None
+) -> None:
+    found = objections(old, new)
+    if objection is None:
+        assert found == []
+    else:
+        with pytest.raises(GuardRefused, match=objection):
+            raise GuardRefused(found)
+
+
+def test_a_refusal_names_the_remedy_and_can_be_pickled() -> None:
+    refused = GuardRefused(["this", "that"])
+    assert str(refused) == "this; that: if that is what you want, push them again with --force"
+    again = pickle.loads(pickle.dumps(refused))  # noqa: S301
+    assert again.objections == ("this", "that")
+
+
+def test_a_difference_is_a_sentence() -> None:
+    assert str(difference({}, {})) == "nothing changed"
+    found = difference({"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 2, "d": 1})
+    assert str(found) == "1 added, 1 removed, 1 changed"
+    assert (found.added, found.removed, found.changed) == (("d",), ("a",), ("c",))
