@@ -67,6 +67,7 @@ def read_document(data: bytes | str, name: str, *, pause: Callable[[], None]) ->
     Raises `RulesError` when there is nothing that could be called a document.
     """
     text = _decoded(data, name)
+    pause()
     found = _SOMETHING.search(text)
     if found is None:
         raise RulesError([Problem(name, 0, "", "it is empty", "write at least one rule into it")])
