@@ -15,7 +15,7 @@ EPILOG: Final = f"""\
 {_online.PLACES}
 examples:
   headgate rules delete zookeeper://localhost login
-  headgate rules delete rules.yaml old-search old-login --note 'not used any more'
+  headgate rules delete rules.yaml old-search old-login --note 'not used'
 """
 
 

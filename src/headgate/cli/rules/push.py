@@ -14,13 +14,14 @@ HELP: Final = "replace all rules of a store by those of a file"
 EPILOG: Final = f"""\
 {_online.PLACES}
 Everything is checked first; a bad file changes nothing. So does a push that
-somebody else was faster than. The guard objects when no rule would be left, when
-more than half of them would be gone, or when a limit would be raised 100-fold.
+somebody else was faster than. The guard objects when no rule would be left,
+when more than half of them would be gone, or when a limit would be raised
+100-fold.
 
 examples:
   headgate rules push rules.yaml zookeeper://localhost
   headgate rules push rules.yaml etcd://localhost --dry-run
-  headgate rules push rules.yaml file:/etc/headgate/rules.yaml --note 'for the sale'
+  headgate rules push rules.yaml file:/etc/rules.yaml --note 'for the sale'
 """
 
 

@@ -17,7 +17,8 @@ NAME: Final = "set"
 HELP: Final = "add or change rules, and leave the others as they are"
 EPILOG: Final = f"""\
 {_online.PLACES}
-A value is JSON if it can be read as such, else text. An empty one removes the field.
+A value is JSON if it can be read as such, else text. An empty one removes the
+field.
 
 examples:
   headgate rules set zookeeper://localhost login.yaml
@@ -28,7 +29,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.usage = "headgate rules set URL FILE | headgate rules set URL RULE FIELD=VALUE ..."
+    parser.usage = "headgate rules set URL FILE\n       headgate rules set URL RULE FIELD=VALUE ..."
     parser.epilog = EPILOG
     _online.add_url(parser)
     parser.add_argument(
