@@ -83,6 +83,7 @@ cover: setup servers ## Run the tests with branch coverage; the report is build/
 bench: setup servers ## Measure against other limiters, side by side.
 	$(RUN) bench.inprocess
 	$(RUN) bench.redis
+	$(RUN) bench.rules
 	$(RUN) bench.service
 
 .PHONY: docs

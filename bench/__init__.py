@@ -3,4 +3,5 @@
 `harness.py` is how anything is timed here; each folder is one question:
 
     python -m bench.inprocess     how fast is a hit inside one process, and what does a key weigh?
+    python -m bench.rules         how fast does a request find its rules, and what does taking over new ones cost?
 """

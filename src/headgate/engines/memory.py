@@ -64,6 +64,14 @@ class Step(NamedTuple):
     """Whether no earlier charge of the request touched the same state."""
 
 
+class Known(NamedTuple):
+    """What is at hand for one rule, or for hits without one."""
+
+    tables: dict[str, Table]
+    """By the identity of a limit."""
+    context: Context
+
+
 class MemoryEngine:
     """Keeps states in this process.
 
@@ -84,7 +92,7 @@ class MemoryEngine:
         require_whole("max_keys", max_keys, 1, MAX_EXACT)
         self.clock: Clock = SystemClock() if clock is None else clock
         self._namespace = ""
-        self._own_tables: dict[str, Table] = {}  # Of this namespace and no rule, by identity.
+        self._by_rule: dict[str | None, Known] = {}  # Of this namespace.
         self._core = Core(max_keys)
         if state_file is not None:
             file = StateFile(state_file, save_every)
@@ -94,7 +102,7 @@ class MemoryEngine:
     def scoped(self, namespace: str) -> MemoryEngine:
         """The same states and bounds, under another namespace."""
         twin = copy.copy(self)
-        twin._namespace, twin._own_tables = namespace, {}
+        twin._namespace, twin._by_rule = namespace, {}
         return twin
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
@@ -261,11 +269,14 @@ class MemoryEngine:
             file.close()
 
     def _table(self, limit: Limit, rule: str | None) -> Table:
-        table = self._own_tables.get(limit.identity) if rule is None else None
+        known = self._by_rule.get(rule)
+        if known is None:
+            context = ENGINE if rule is None else Context(rule=rule)
+            known = self._by_rule.setdefault(rule, Known({}, context))
+        table = known.tables.get(limit.identity)
         if table is None:
-            table = self._core.table((self._namespace, rule, limit.identity), limit)
-            if rule is None:
-                self._own_tables[limit.identity] = table
+            name = (self._namespace, rule, limit.identity)
+            table = known.tables[limit.identity] = self._core.table(name, limit)
         table.limit = limit
         return table
 
@@ -291,13 +302,15 @@ class MemoryEngine:
         Anything else is left to the steps below: nothing is written before all of it is known to fit, and
         what a key that was named twice has written is taken back.
         """
-        tables = self._own_tables
+        by_rule = self._by_rule
         steps: list[tuple[dict[str, State], str, State, State]] = []
         answers: list[tuple[str, Limit, Answer, Context]] = []
         for charge in charges:
-            if charge.kind is not TAKE or charge.rule is not None:
+            known = by_rule.get(charge.rule)
+            if charge.kind is not TAKE or known is None:
                 return None
             key = charge.key
+            tables, context = known
             for limit in charge.limits:
                 table = tables.get(limit.identity)
                 state = None if table is None else table.young.get(key)
@@ -306,8 +319,9 @@ class MemoryEngine:
                 after, answer = limit.take(state, now_us, charge.cost)
                 if not answer[0]:
                     return None
+                table.limit = limit
                 steps.append((table.young, key, state, after))
-                answers.append((key, limit, answer, ENGINE))
+                answers.append((key, limit, answer, context))
         for states, key, state, after in steps:
             if states[key] is not state:  # Named twice.
                 for written, its_key, its_state, _ in steps:
@@ -428,5 +442,5 @@ def _granted(answers: list[tuple[str, Limit, Answer, Context]]) -> Decision:
     for one in answers:
         if one[2][1] < least[2][1]:
             least = one
-    together = Context("engine", False, None, None, tuple(answers))  # noqa: FBT003 - for speed
+    together = Context("engine", False, least[3].rule, None, tuple(answers))  # noqa: FBT003 - for speed
     return Decision((least[0], least[1], least[2], together))

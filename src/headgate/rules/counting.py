@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..algorithms import FixedWindow
 from ..charge import Charge, Kind
 from .conditions import why_not
-from .identify import Identify
+from .identify import Identify, is_plain
 
 if TYPE_CHECKING:
     from .facts import Facts
@@ -26,17 +26,34 @@ DENY: Final = (FixedWindow(0, 60_000_000),)
 class Counting:
     """How one rule counts, made ready."""
 
-    __slots__ = ("_costs", "_exempts", "_values", "identify", "rule")
+    __slots__ = ("_exempts", "_kind", "_plain", "_values", "identify", "rule")
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.identify = Identify(rule)
         self._exempts = rule.exempt.matches
         self._values = bool(rule.overrides or rule.exempt.values)
-        self._costs = rule.cost if rule.cost.header is not None else None
+        self._kind = Kind.SHADOW if rule.shadow else Kind.TAKE
+        asks_more = (
+            self._exempts
+            or self._values
+            or rule.cost.header is not None
+            or rule.enforce_percent < 100
+        )
+        self._plain = None if asks_more else self.identify.plain
 
     def charge(self, facts: Facts) -> Charge | None:
         """What a request that matches is charged; nothing if the rule leaves it alone."""
+        rule = self.rule
+        if self._plain is not None and facts.cost is None:
+            key = self._plain(facts)  # The usual case, in front of the questions.
+            if key and is_plain(key):
+                return Charge.of_limits(
+                    key, rule.limits, rule.cost.default, self._kind, rule.rule_id
+                )
+        return self._charge(facts)
+
+    def _charge(self, facts: Facts) -> Charge | None:
         rule = self.rule
         identity = self.identify(facts)
         if (self._exempts or self._values) and self.why_exempt(facts, identity) is not None:
@@ -44,7 +61,7 @@ class Counting:
         key, value, missing = identity
         cost = facts.cost
         if cost is None:
-            cost = rule.cost.default if self._costs is None else cost_of(self._costs, facts)[0]
+            cost = cost_of(rule.cost, facts)[0]
         limits = rule.limits
         if missing:
             if rule.on_missing == "skip":
@@ -53,10 +70,10 @@ class Counting:
                 limits, cost = DENY, cost or 1
         elif self._values:
             limits = rule.overrides.get(value or "", limits)
-        shadow = rule.shadow or (rule.enforce_percent < 100 and not is_enforced(rule, key))
-        return Charge.of_limits(
-            key, limits, cost, Kind.SHADOW if shadow else Kind.TAKE, rule.rule_id
-        )
+        kind = self._kind
+        if rule.enforce_percent < 100 and not is_enforced(rule, key):
+            kind = Kind.SHADOW
+        return Charge.of_limits(key, limits, cost, kind, rule.rule_id)
 
     def why_exempt(self, facts: Facts, identity: Identity) -> str | None:
         """Why the rule leaves this request alone, in words; `None` if it does not."""

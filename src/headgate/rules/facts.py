@@ -6,6 +6,7 @@ without its disguises, the path canonical or refused with a reason. What is empt
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ..charge import require_cost
@@ -49,7 +50,8 @@ class Facts:
     """Why it was."""
     segments: list[str]
 
-    def __init__(self, request: Request, *, with_headers: bool = True) -> None:
+    def __init__(self, request: Request, headers: frozenset[str] | None = None) -> None:
+        """Read a request; of its headers only these, in lower case, if they are given."""
         self.method = request.method.upper()
         self.ip = request.ip
         self.address: Address | None = address_of(request.ip)
@@ -57,7 +59,7 @@ class Facts:
         self.api_key = request.api_key or None
         self.host = host_of(request.host) if request.host else None
         self.headers: Mapping[str, str] = (
-            _lowered(request.headers) if with_headers and request.headers else NOTHING
+            NOTHING if headers is not None and not headers else _lowered(request.headers, headers)
         )
         self.descriptors = request.descriptors
         self.cost = request.cost
@@ -74,8 +76,11 @@ class Facts:
 
 def host_of(text: str) -> str | None:
     """A host's one spelling: lower case, without a port and without the dot that ends a full name."""
-    if len(text) > MAX_HOST:
-        return None
+    return None if len(text) > MAX_HOST else _host_of(text)
+
+
+@lru_cache(maxsize=4_096)
+def _host_of(text: str) -> str | None:
     host = text.lower()
     if host.startswith("["):
         return host[: host.find("]") + 1] or None
@@ -87,14 +92,15 @@ def _segments_of(path: str) -> list[str]:
     return [] if path == "/" else [path]
 
 
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def _lowered(headers: Mapping[str, str], wanted: frozenset[str] | None) -> dict[str, str]:
+    """Headers by their names in lower case; one that came in two spellings is joined."""
     lower, strip = str.lower, str.strip  # Bytes have such methods too, and are no text.
-    lowered = {lower(name): strip(value) for name, value in headers.items()}
-    if len(lowered) < len(headers):  # One header in two spellings came twice.
-        together: dict[str, list[str]] = {}
-        for name, value in headers.items():
-            together.setdefault(name.lower(), []).append(value.strip())
-        return {name: ", ".join(values) for name, values in together.items()}
+    lowered: dict[str, str] = {}
+    for spelled, value in headers.items():
+        name = lower(spelled)
+        if wanted is None or name in wanted:
+            known = lowered.get(name)
+            lowered[name] = strip(value) if known is None else f"{known}, {strip(value)}"
     return lowered
 
 

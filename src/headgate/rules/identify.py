@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 class Identify:
     """The identifier of one rule, made ready: `Identify(rule)(facts)` is whom it counts for."""
 
-    __slots__ = ("_joined", "_names", "_on_missing", "_only", "_readers")
+    __slots__ = ("_joined", "_names", "_on_missing", "_readers", "plain")
 
     def __init__(self, rule: Rule) -> None:
         parts = rule.identifier.parts
@@ -55,15 +55,12 @@ class Identify:
         self._readers = tuple(_reader(part, pattern) for part in parts)
         self._names = tuple(_name(part) for part in parts)
         self._joined = rule.identifier.joined
-        self._only = self._readers[0] if len(parts) == 1 else None
+        self.plain = self._readers[0] if len(parts) == 1 else None
+        """Reads the only part, where there is one: its value is the key, if `is_plain` says so."""
         self._on_missing = rule.on_missing
 
     def __call__(self, facts: Facts) -> Identity:
         """Whom this request is counted for."""
-        if self._only is not None:
-            value = self._only(facts)
-            if value and value[0] != "~":  # The usual case, in front of the questions.
-                return Identity(_storable(value), value)
         values = [reader(facts) for reader in self._readers]
         missing = next(
             (name for name, value in zip(self._names, values, strict=True) if not value), ""
@@ -84,7 +81,9 @@ class Identify:
             return _storable("".join(written))
         if len(values) == 1:
             (value,) = values
-            return _storable("~" + value if value else self._instead(facts))
+            if not value:
+                return self._instead(facts)
+            return _storable(f"~{value}" if value[0] == "~" else value)
         return _storable(
             "|".join(
                 value.replace("~", "~~").replace("|", "~|") if value else self._instead(facts)
@@ -126,6 +125,11 @@ _READERS: Final[dict[str, Reader]] = {
 
 def _name(part: Part) -> str:
     return f"{part.kind}:{part.name}" if part.name else part.kind
+
+
+def is_plain(value: str) -> bool:
+    """Whether a value can be a key as it stands, beyond any doubt."""
+    return value[0] != "~" and len(value) <= MAX_PLAIN and value.isascii()
 
 
 def _storable(key: str) -> str:

@@ -19,7 +19,7 @@ from .shelf import ANY_METHOD, Entry, Shelf
 from .trie import Trie
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from .model import Rule, RuleSet
     from .request import Request
@@ -39,7 +39,7 @@ class Rulebook:
         enabled = [rule for rule in rules.rules if rule.enabled]
         self._bits = _bits(enabled)
         self._masks: dict[frozenset[str], int] = {}
-        self._with_headers = any(map(_reads_headers, enabled))
+        self._headers = frozenset(name for rule in enabled for name in _headers(rule))
         self._anywhere = Shelf()
         self._by_path: Trie[Shelf] = Trie(Shelf)
         for rank, rule in enumerate(enabled):
@@ -55,7 +55,7 @@ class Rulebook:
 
     def match(self, request: Request) -> tuple[Rule, ...]:
         """The rules whose conditions hold, in order; also those that leave the request alone."""
-        facts = Facts(request, with_headers=self._with_headers)
+        facts = Facts(request, self._headers)
         return tuple(entry.rule for entry in self._matching(facts))
 
     def charges(self, request: Request) -> tuple[Charge, ...]:
@@ -64,7 +64,7 @@ class Rulebook:
         An engine takes at most 128 limits in one go; rules beyond that are left out, and a trace says so.
         """
         try:
-            return self._charges(Facts(request, with_headers=self._with_headers))
+            return self._charges(Facts(request, self._headers))
         except (AttributeError, TypeError, ValueError):
             require_request(request)  # Looked at only when something went wrong.
             raise
@@ -122,10 +122,13 @@ def _bits(rules: Iterable[Rule]) -> dict[str, int]:
     return {method: 2 << at for at, method in enumerate(sorted({"HEAD", *named}))}
 
 
-def _reads_headers(rule: Rule) -> bool:
-    return bool(
-        rule.match.headers
-        or rule.cost.header is not None
-        or any(part.kind == "header" for part in rule.identifier.parts)
-        or any(match.headers for match in rule.exempt.matches)
-    )
+def _headers(rule: Rule) -> Iterator[str]:
+    """The headers that a rule looks at."""
+    for match in (rule.match, *rule.exempt.matches):
+        for test in match.headers:
+            yield test.name
+    for part in rule.identifier.parts:
+        if part.kind == "header":
+            yield part.name
+    if rule.cost.header is not None:
+        yield rule.cost.header

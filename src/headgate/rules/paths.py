@@ -33,6 +33,7 @@ _ITSELF: Final = "!$&'()*+,=:@"
 _CANONICAL: Final = re.compile(rf"[/A-Za-z0-9\-._~{re.escape(_ITSELF)}]++")
 _AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*+://[^/?#]*+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_PARAMETERS: Final = re.compile(r";[^/]*+")
 _PAIR: Final = re.compile(r"[0-9A-Fa-f]{2}")
 _HIGH: Final = re.compile(r"%[89A-F]")
 _UTF_8: Final = re.compile(
@@ -85,7 +86,7 @@ def canonical_path(raw: str) -> str:
         and "//" not in raw
     ):
         path = raw
-    elif raw == "*":  # Asked of the whole server, as in `OPTIONS *`.
+    elif raw in {"/", "*"}:  # The star is asked of the whole server, as in `OPTIONS *`.
         return raw
     else:
         path = _resolved(_spelled(_path_of(raw)))
@@ -108,20 +109,35 @@ def _spelled(path: str) -> str:
         raise BadPathError("a path has no backslashes and no control characters")
     if "%" in path:
         path = _decoded(path)
-    try:
-        path = quote(path, safe=f"/;%{_ITSELF}")
-    except UnicodeEncodeError:
-        raise BadPathError("a path is text; this one holds half a surrogate pair") from None
+    if not path.isascii():
+        _require_short(path)
+    path = quote(path, safe=f"/;%{_ITSELF}")
     if len(path) > MAX_PATH_BYTES:
         raise BadPathError(f"a path has at most {MAX_PATH_BYTES} bytes, not {len(path)}")
     return path
+
+
+def _require_short(path: str) -> None:
+    """Refuse letters beyond ASCII that would take more than a path may have, before the work of escaping them."""
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise BadPathError("a path is text; this one holds half a surrogate pair") from None
+    beyond = size - len(path.encode("ascii", "ignore"))
+    if size + 2 * beyond > MAX_PATH_BYTES:
+        raise BadPathError(f"a path has at most {MAX_PATH_BYTES} bytes, not {size + 2 * beyond}")
 
 
 def _decoded(path: str) -> str:
     """Escapes that are not needed decoded, the others in capitals."""
     first, *others = path.split("%")
     try:
-        path = first + "".join([_ESCAPES[other[:2]] + other[2:] for other in others])
+        path = first + "".join(
+            [
+                _ESCAPES[other] if len(other) == 2 else _ESCAPES[other[:2]] + other[2:]
+                for other in others
+            ]
+        )
     except KeyError as unknown:
         (pair,) = unknown.args
         if _PAIR.fullmatch(pair):
@@ -134,13 +150,16 @@ def _decoded(path: str) -> str:
 
 def _resolved(path: str) -> str:
     """The path without parameters, empty segments and dot segments."""
+    if ";" in path:
+        path = _PARAMETERS.sub("", path)
+    segments = filter(None, path.split("/"))
+    if "." not in path:
+        return "/" + "/".join(segments)
     kept: list[str] = []
-    for segment in path.split("/"):
-        if ";" in segment:
-            segment = segment.partition(";")[0]  # noqa: PLW2901 - the same segment, shorter
+    for segment in segments:
         if segment == "..":
             if kept:
                 kept.pop()
-        elif segment and segment != ".":
+        elif segment != ".":
             kept.append(segment)
     return "/" + "/".join(kept)

@@ -8,14 +8,14 @@ values point. So ten thousand tenants on one path, each with a rule, cost a requ
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from .conditions import takes_host
 from .counting import Counting
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
+    from .addresses import Address
     from .facts import Facts
     from .model import HeaderTest, Rule
 
@@ -32,8 +32,8 @@ class Entry:
     """One rule, made ready to be asked."""
 
     __slots__ = (
-        *("_counting", "asks", "authenticated", "descriptors", "headers", "hosts", "methods"),
-        *("ranges", "rank", "rule"),
+        *("_counting", "asks", "authenticated", "descriptors", "domains", "headers", "hosts"),
+        *("methods", "ranges", "rank", "rule"),
     )
 
     def __init__(self, rule: Rule, rank: int, methods: int) -> None:
@@ -46,6 +46,7 @@ class Entry:
         self._counting: Counting | None = None
         self.authenticated = match.requires_authentication
         self.hosts = match.hosts
+        self.domains = tuple([host[1:] for host in match.hosts if host[:2] == "*."])
         self.headers = match.headers
         self.ranges = tuple(
             [(net.version, int(net.netmask), int(net.network_address)) for net in match.ip_ranges]
@@ -71,23 +72,29 @@ class Entry:
         """Whether everything holds that the rule asks for besides path and method."""
         if self.authenticated and facts.user_id is None:
             return False
-        if self.hosts and not any(takes_host(host, facts.host) for host in self.hosts):
+        if self.hosts and facts.host not in self.hosts and not self._below(facts.host):
             return False
-        if self.headers and not all(_has(test, facts) for test in self.headers):
+        for test in self.headers:
+            if not _has(test, facts.headers.get(test.name)):
+                return False
+        if self.ranges and not self._in_range(facts.address):
             return False
-        if self.ranges and not self._in_range(facts):
-            return False
-        return all(
-            any(key == k and (value is None or value == v) for k, v in facts.descriptors)
-            for key, value in self.descriptors
-        )
+        for pair in self.descriptors:
+            if pair not in facts.descriptors and not _has_key(pair, facts):
+                return False
+        return True
 
-    def _in_range(self, facts: Facts) -> bool:
-        address = facts.address
-        return address is not None and any(
-            version == address.version and address.number & mask == number
-            for version, mask, number in self.ranges
-        )
+    def _below(self, host: str | None) -> bool:
+        """Whether a host is below one that the rule names."""
+        return host is not None and host.endswith(self.domains)
+
+    def _in_range(self, address: Address | None) -> bool:
+        if address is None:
+            return False
+        for version, mask, number in self.ranges:
+            if version == address.version and address.number & mask == number:
+                return True
+        return False
 
     def places(self) -> Iterator[list[Place]]:
         """Each exact condition, as the places where a request that fulfils it would look."""
@@ -145,11 +152,10 @@ class Shelf:
         """The rules that may be about this request; the others are certainly not."""
         if not self._filed:
             return self._unfiled
-        found = dict.fromkeys(self._unfiled)  # A rule that is filed twice is asked once.
+        found = self._unfiled.copy()
         for place in self._places(facts):
-            if place in self._filed:
-                found.update(dict.fromkeys(self._filed[place]))
-        return found
+            found += self._filed.get(place, ())
+        return found if len(found) < 2 else dict.fromkeys(found)  # Some are filed twice.
 
     def _places(self, facts: Facts) -> Iterator[Place]:
         """Where this request has to look."""
@@ -159,9 +165,9 @@ class Shelf:
             if "domain" in asked:
                 for dot in [at for at, char in enumerate(host) if char == "."]:
                     yield "domain", "", host[dot:]
-        for name in _fewer(asked.get("header", ()), facts.headers):
-            if name in facts.headers:
-                yield "header", name, facts.headers[str(name)]
+        if "header" in asked:
+            for name, value in facts.headers.items():
+                yield "header", name, value
         for key, value in facts.descriptors:
             yield "descriptor", key, value
         if facts.address is not None:
@@ -170,14 +176,15 @@ class Shelf:
                 yield kind, mask, facts.address.number & int(mask)
 
 
-def _fewer(some: Collection[Any], others: Collection[Any]) -> Collection[Any]:
-    return some if len(some) <= len(others) else others
-
-
-def _has(test: HeaderTest, facts: Facts) -> bool:
-    value = facts.headers.get(test.name)
+def _has(test: HeaderTest, value: str | None) -> bool:
     if value is None or not test.present:
         return (value is None) is not test.present
     if test.exact is not None and value != test.exact:
         return False
     return test.prefix is None or value.startswith(test.prefix)
+
+
+def _has_key(pair: tuple[str, str | None], facts: Facts) -> bool:
+    """Whether a descriptor is there that may have any value."""
+    key, value = pair
+    return value is None and any(key == k for k, _ in facts.descriptors)
