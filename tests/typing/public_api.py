@@ -1,8 +1,22 @@
 """The public API written out, for the type checkers. Read by mypy and pyright, never run."""
 
+from collections.abc import Awaitable
+from pathlib import Path
 from typing import assert_type
 
-from headgate import AsyncLimiter, Charge, Decision, Limiter, Rate, RateLimitExceeded
+from headgate import (
+    AsyncLimiter,
+    Charge,
+    Decision,
+    Limiter,
+    Rate,
+    RateLimitExceeded,
+    Request,
+    Rule,
+    Rulebook,
+    RulesError,
+    RuleSet,
+)
 
 limiter = Limiter()
 igdb = limiter.limit("igdb:api", limit=4, window=1.0, algorithm="sliding_log", mode="blocking")
@@ -53,6 +67,36 @@ async def decorators_keep_the_signature() -> None:
     assert_type(decorated("a", times=2), list[str])
     assert_type(await decorated_async("a"), int)
     decorated(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def rules() -> None:
+    try:
+        rule_set = RuleSet.parse("rule_id: all\nidentifier: ip_address\nrate: 100/minute")
+    except RulesError as error:
+        assert_type([problem.line for problem in error.problems], list[int])
+        raise
+    assert_type(rule_set["all"], Rule)
+    assert_type(list(rule_set), list[Rule])
+    ruled = Limiter(rules=rule_set, on_error="closed")
+    Limiter(rules="rules.yaml")
+    Limiter(rules=Path("rules.yaml"))
+    Limiter(rules=Rulebook(rule_set))
+    Limiter(on_error="fallback")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    request = Request("GET", "/", ip="203.0.113.9", headers={"X-Team": "blue"}, cost=3)
+    decision = ruled.decide_request(request)
+    assert_type(decision, Decision)
+    assert_type(decision.limited, bool)
+    assert_type(decision.rules, tuple[Decision, ...])
+    explanation = ruled.explain_request(request)
+    assert_type(explanation.passes_after, float)
+    assert_type([step.why for step in explanation.trace.steps], list[str])
+    assert_type(ruled.rules_version, str | None)
+
+
+async def rules_awaited() -> None:
+    async with AsyncLimiter(rules="rules.yaml") as ruled:
+        assert_type(await ruled.decide_request(Request()), Decision)
+        assert_type(ruled.decide_request_nowait(Request()), Decision | Awaitable[Decision])
 
 
 def errors() -> None:
