@@ -94,6 +94,7 @@ REFUSED = {
     "half a surrogate pair beside escapes": ("/%41%c3%a9\ud800", "surrogate"),
     "8 KB and one": ("/" + "a" * MAX_PATH_BYTES, "8192"),
     "8 KB once it is escaped": ("/" + "é" * 2_000, "8192"),
+    "8 KB of spaces": ("/" + " " * 8_000, "8192"),
     "too many segments": ("/a" * (MAX_SEGMENTS + 1), "256"),
 }
 
