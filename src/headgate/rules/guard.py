@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError
+from .pacing import unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,9 @@ class GuardRefused(ConfigError):  # noqa: N818 - it says who did what
         return GuardRefused, (self.objections,)
 
 
-def objections(old: RuleSet | None, new: RuleSet) -> list[str]:
+def objections(
+    old: RuleSet | None, new: RuleSet, *, pause: Callable[[], None] = unhurried
+) -> list[str]:
     """What speaks against putting `new` in the place of `old`; nothing if there is nothing."""
     now = _enabled(new)
     if not now:
@@ -47,14 +50,16 @@ def objections(old: RuleSet | None, new: RuleSet) -> list[str]:
     gone = before.keys() - now.keys()
     if 2 * len(gone) > len(before):
         found.append(f"{len(gone)} of {len(before)} rules would be gone ({_some(sorted(gone))})")
-    raised = [
-        f"{rule_id} {float(factor):.0f}-fold"
-        for rule_id in sorted(before.keys() & now.keys())
-        if before[rule_id] is not now[rule_id]
-        and (factor := _factor(before[rule_id], now[rule_id])) >= RAISED
-    ]
+    raised = []
+    for rule_id, rule in now.items():
+        pause()
+        was = before.get(rule_id)
+        if was is not None and was.limits != rule.limits:
+            factor = _factor(was, rule)
+            if factor >= RAISED:
+                raised.append(f"{rule_id} {float(factor):.0f}-fold")
     if raised:
-        found.append(f"limits would be raised {RAISED}-fold or more ({_some(raised)})")
+        found.append(f"limits would be raised {RAISED}-fold or more ({_some(sorted(raised))})")
     return found
 
 
@@ -83,14 +88,19 @@ class Difference:
         return ", ".join(parts) or "nothing changed"
 
 
-def difference(old: Mapping[str, object], new: Mapping[str, object]) -> Difference:
+def difference(
+    old: Mapping[str, object], new: Mapping[str, object], *, pause: Callable[[], None] = unhurried
+) -> Difference:
     """What is different between two sets of documents, by rule id."""
+    changed = []
+    for rule_id, document in new.items():
+        pause()
+        if rule_id in old and old[rule_id] != document:
+            changed.append(rule_id)
     return Difference(
         added=tuple(sorted(new.keys() - old.keys())),
         removed=tuple(sorted(old.keys() - new.keys())),
-        changed=tuple(
-            sorted(rule_id for rule_id in old.keys() & new.keys() if old[rule_id] != new[rule_id])
-        ),
+        changed=tuple(sorted(changed)),
     )
 
 

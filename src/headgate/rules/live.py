@@ -22,7 +22,7 @@ from ..errors import ConfigError, HeadgateError
 from .guard import GuardRefused, difference, documents_of, objections
 from .lastgood import Kept, LastGood
 from .match import Rulebook
-from .pacing import Pacer
+from .pacing import Pacer, let_go, uncollected
 from .parse import parse_documents
 from .sources.base import Snapshot, Source, SourceError
 
@@ -283,15 +283,21 @@ class LiveRules:
             revision = now.revision if head is None else head.revision
             self._swap(now.rulebook, snapshot, digest, revision)
             return
-        parsed = parse_documents(snapshot.documents.items(), pause=Pacer())
-        rulebook = Rulebook(parsed.rules, pause=Pacer())
+        with uncollected():
+            parsed = parse_documents(snapshot.documents.items(), pause=Pacer())
+            rulebook = Rulebook(parsed.rules, pause=Pacer())
         was = now.revision if now is not None else head.revision - 1 if head is not None else 0
         if not forced and (head is None or head.forced <= was):
-            found = objections(now.rulebook.rules if now is not None else None, parsed.rules)
+            old = now.rulebook.rules if now is not None else None
+            found = objections(old, parsed.rules, pause=Pacer())
             if found:
                 raise GuardRefused(found)
         self._swap(rulebook, snapshot, digest, was if head is None else head.revision)
         self._report(now, parsed.rules)
+        if now is not None:
+            going = list(now.rulebook.rules.rules)
+            del now
+            let_go(going, Pacer())
 
     def _swap(self, rulebook: Rulebook, snapshot: Snapshot, digest: str, revision: int) -> None:
         before = self._now
@@ -312,9 +318,10 @@ class LiveRules:
             )
 
     def _report(self, before: Now | None, rules: RuleSet) -> None:
-        old = None if before is None else before.rulebook.rules
-        changes = difference(documents_of(old), documents_of(rules))
-        log.info("rules of %s: version %d, %s", self._source, self.version, changes)
+        if log.isEnabledFor(logging.INFO):
+            old = documents_of(None if before is None else before.rulebook.rules)
+            changes = difference(old, documents_of(rules), pause=Pacer())
+            log.info("rules of %s: version %d, %s", self._source, self.version, changes)
         for callback in list(self._callbacks):
             try:
                 callback(self)
