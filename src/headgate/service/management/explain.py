@@ -12,9 +12,9 @@ from pydantic import Field
 from ...charge import Charge, Kind, Request as Asked, require_key
 from ...errors import UsageError
 from ...rules.request import Request as Described
-from ..checks import Checks
-from ..wire import Check, answer_of, encode
+from ..wire import answer_of, encode
 from .guard import guarded, needs
+from .limits import named_limit
 from .models import MAX_TTL, LimitShown, Sent, Shown, moment
 
 if TYPE_CHECKING:
@@ -140,13 +140,9 @@ def _limit(
     own = view.limits.get(key)
     if own is not None:
         return own, "override" if key in view.overrides else "key"
-    named = {
-        name: value
-        for name in ("limit", "window", "algorithm", "burst")
-        if (value := getattr(body, name)) is not None
-    }
-    limit = Checks(desk.node).bound(Check(key, **named)).limit
-    return limit, "check" if named else "default"
+    named = {name: getattr(body, name) for name in ("limit", "window", "algorithm", "burst")}
+    limit = named_limit(desk, **named)
+    return limit, "default" if set(named.values()) == {None} else "check"
 
 
 def _plain(decision: Decision) -> dict[str, Any]:

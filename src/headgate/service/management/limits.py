@@ -5,16 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path, Query, Request
+from msgspec import UNSET
 
 from ...board import KeyLimit
 from ..checks import Checks
 from ..problems import NOT_FOUND, ProblemError
-from ..wire import Check
 from .changing import changing
 from .guard import caller_of, guarded, needs
 from .models import KeyLimitShown, LimitBody, Reason, Removed, Shown
 
 if TYPE_CHECKING:
+    from ...algorithms import Limit
     from ..desk import Desk
 
 Key = Annotated[str, Path(min_length=1, max_length=8_192, description="The key, percent-encoded.")]
@@ -49,14 +50,7 @@ def router(desk: Desk) -> APIRouter:
     @made.put("/limits/{key:path}", summary="Give a key its own limit", **needs("operator"))
     async def put(request: Request, key: Key, body: LimitBody) -> KeyLimitShown:
         """It holds here at once and on all nodes within a second, whatever limit a check names, until it is removed."""
-        entry = KeyLimit(
-            key=key,
-            rate=body.rate(desk.settings.default_window),
-            algorithm=algorithm_of(desk, body),
-            by=caller_of(request).name,
-            reason=body.reason,
-            set_at_us=desk.board.now_us(),
-        )
+        entry = key_limit(desk, key, body, caller_of(request).name, None)
         shown = KeyLimitShown.of_entry(entry)
         before = desk.board.view.key_limits.get(key)
         async with changing(
@@ -85,11 +79,28 @@ def router(desk: Desk) -> APIRouter:
     return made
 
 
-def algorithm_of(desk: Desk, body: LimitBody) -> str:
-    """How it is counted; what is not said is as for a check that does not say it."""
-    named = {
-        name: value
-        for name in ("limit", "window", "algorithm", "burst")
-        if (value := getattr(body, name)) is not None
-    }
-    return Checks(desk.node).bound(Check("key", **named)).limit.name
+def named_limit(
+    desk: Desk,
+    *,
+    limit: int | None,
+    window: float | None,
+    algorithm: str | None,
+    burst: int | None,
+) -> Limit:
+    """The limit that these name; what is not said is as for a check that does not say it."""
+    spec = tuple(UNSET if one is None else one for one in (limit, window, algorithm, burst))
+    return Checks(desk.node)._limit_of(spec)  # type: ignore[arg-type]  # In the order of a Spec.
+
+
+def key_limit(desk: Desk, key: str, body: LimitBody, by: str, until_us: int | None) -> KeyLimit:
+    """What is kept of a limit for one key."""
+    named = {name: getattr(body, name) for name in ("limit", "window", "algorithm", "burst")}
+    return KeyLimit(
+        key=key,
+        rate=body.rate(desk.settings.default_window),
+        algorithm=named_limit(desk, **named).name,
+        until_us=until_us,
+        by=by,
+        reason=body.reason,
+        set_at_us=desk.board.now_us(),
+    )

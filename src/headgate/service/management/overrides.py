@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
 
-from ...board import KeyLimit
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import caller_of, guarded, needs
-from .limits import Key, Why, algorithm_of
+from .limits import Key, Why, key_limit
 from .models import KeyLimitShown, OverrideBody, Removed, Shown
 
 if TYPE_CHECKING:
@@ -38,16 +37,8 @@ def router(desk: Desk) -> APIRouter:
     @made.put("/overrides/{key:path}", summary="Override a limit for a while", **needs("operator"))
     async def put(request: Request, key: Key, body: OverrideBody) -> KeyLimitShown:
         """For `ttl` seconds this limit holds for the key, before its own and before what a check names."""
-        now_us = desk.board.now_us()
-        entry = KeyLimit(
-            key=key,
-            rate=body.rate(desk.settings.default_window),
-            algorithm=algorithm_of(desk, body),
-            until_us=now_us + max(1, round(body.ttl * 1_000_000)),
-            by=caller_of(request).name,
-            reason=body.reason,
-            set_at_us=now_us,
-        )
+        until_us = desk.board.now_us() + max(1, round(body.ttl * 1_000_000))
+        entry = key_limit(desk, key, body, caller_of(request).name, until_us)
         shown = KeyLimitShown.of_entry(entry)
         async with changing(
             desk,

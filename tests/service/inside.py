@@ -1,0 +1,60 @@
+"""A service inside the test's own process: the same application, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import httpx
+
+from headgate.service.app import build_app
+from headgate.service.desk import desk_of
+from headgate.service.node import build_node
+from headgate.service.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Self
+
+    from headgate.service.desk import Desk
+
+T = TypeVar("T")
+BASE = "http://127.0.0.1:8080"
+
+
+class Inside:
+    """A node and a client that calls its application directly."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.node = build_node(Settings(**settings))
+        self.app = build_app(self.node)
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url=BASE)
+
+    @property
+    def desk(self) -> Desk:
+        return desk_of(self.node)
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
+        """Send one request; names of headers are written with underscores."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is None:
+            return await self.client.request(method, path, headers=given)
+        return await self.client.request(method, path, json=body, headers=given)
+
+    async def __aenter__(self) -> Self:
+        await self.node.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.client.aclose()
+        await self.node.stop()
+
+
+def inside(story: Callable[[Inside], Awaitable[T]], **settings: Any) -> T:
+    """Tell a story of one service."""
+
+    async def run() -> T:
+        async with Inside(**settings) as service:
+            return await story(service)
+
+    return asyncio.run(run())
