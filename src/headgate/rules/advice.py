@@ -83,8 +83,19 @@ def _unreachable(rules: Iterable[Rule], pause: Callable[[], None]) -> Iterator[A
         if before is not None:
             message = f"is never asked: {before.rule_id!r} comes first and stops"
             yield Advice(rule, "priority", message, "give it a lower priority, or remove it")
-        elif rule.stop:
+        elif rule.stop and _is_always_enforced(rule):
             stops.add(rule)
+
+
+def _is_always_enforced(rule: Rule) -> bool:
+    """Whether the rule is enforced for whatever it matches; otherwise those behind it are asked too."""
+    return (
+        not rule.shadow
+        and rule.enforce_percent == 100
+        and rule.on_missing != "skip"
+        and not rule.exempt.values
+        and not rule.exempt.matches
+    )
 
 
 def _uncovered(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Advice]:

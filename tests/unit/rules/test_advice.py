@@ -102,6 +102,21 @@ def test_a_rule_before_the_stop_or_without_one_is_asked() -> None:
     assert warnings_of({**on("/a"), "stop": True, "enabled": False}, on("/a")) == []
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"shadow": True},
+        {"enforce_percent": 50},
+        {"on_missing": "skip"},
+        {"exempt": {"values": ["203.0.113.9"]}},
+    ],
+    ids=str,
+)
+def test_a_rule_that_is_not_always_enforced_does_not_always_stop(more: dict[str, Any]) -> None:
+    first = {**on("/a"), "stop": True, **more}
+    assert warnings_of(first, {**on("/a"), "identifier": "global"}) == []
+
+
 def test_authentication_is_required_and_nobody_looks_after_the_others() -> None:
     said = warnings_of(on("/a/*", requires_authentication=True), catch_all=False)
     assert said[0] == (
