@@ -11,6 +11,7 @@ may be let go at any moment.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from ..decision import Decision
 from ..fork import remember
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from ..algorithms import Limit
     from ..charge import Request
@@ -297,22 +298,40 @@ class AsyncDenyCache:
         book, ticks = self._book, self.clock.ticks
         denials = book.of(limit, rule)
 
-        async def ask_and_remember(key: str, cost: int) -> Decision:
+        def note(decision: Decision, cost: int, sent_ns: int, era: int) -> None:
+            if decision[2][0]:
+                denials.forget(decision[0])
+            else:
+                denials.remember(decision, cost, sent_ns, era)
+
+        async def note_later(answer: Awaitable[Decision], cost: int, sent_ns: int, era: int) -> Any:
+            decision = await answer
+            note(decision, cost, sent_ns, era)
+            return decision
+
+        def hit(key: str, cost: int) -> Any:
             nonlocal denials
+            known = denials.recall(key, cost)
+            if known is not None:
+                return known
             if denials.retired:
                 denials = book.of(limit, rule)
             sent_ns, era = ticks(), book.era
             answer = ask(key, cost)
-            decision: Decision = answer if isinstance(answer, Decision) else await answer
-            if decision[2][0]:
-                denials.forget(key)
+            if isinstance(answer, Decision):
+                note(answer, cost, sent_ns, era)
+            elif isinstance(answer, asyncio.Future):
+                # Whoever waits is woken after this: callbacks are called in the order they came.
+                answer.add_done_callback(
+                    lambda done: (
+                        None
+                        if done.cancelled() or done.exception() is not None
+                        else note(done.result(), cost, sent_ns, era)
+                    )
+                )
             else:
-                denials.remember(decision, cost, sent_ns, era)
-            return decision
-
-        def hit(key: str, cost: int) -> Any:
-            known = denials.recall(key, cost)
-            return ask_and_remember(key, cost) if known is None else known
+                return note_later(answer, cost, sent_ns, era)
+            return answer
 
         return hit
 

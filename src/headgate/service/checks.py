@@ -47,8 +47,6 @@ class Bound(NamedTuple):
 
     hit: AsyncHit
     limit: Limit
-    fields: int
-    """How many of limit, window, algorithm and burst were named."""
 
 
 class Checks:
@@ -60,26 +58,30 @@ class Checks:
         self._bound: dict[Spec, Bound] = {}
         self._bound_for_key: dict[Limit, AsyncHit] = {}
 
-    def bound(self, check: Limited) -> Bound:
-        """How this check is counted; refused if nobody could."""
+    def take(self, check: Limited) -> Outcome:
+        """Take the units that a check asks for, unless people have said otherwise."""
         spec = (check.limit, check.window, check.algorithm, check.burst)
-        found = self._bound.get(spec)
-        return self._bind(spec) if found is None else found
-
-    def take(self, key: str, bound: Bound, cost: int) -> Outcome:
-        """Take units for a key, unless people have said otherwise."""
+        bound = self._bound.get(spec)
+        if bound is None:
+            bound = self._bind(spec)
+        key, cost = check.key, check.cost
+        if cost is UNSET:
+            cost = 1
         if not 0 < len(key) <= SHORT_KEY:
             require_key(key)
         view = self._node.board.view
-        if view.bans:
-            ban = view.bans.get(key)
-            if ban is not None and (denied := self._denied(key, bound.limit, ban)) is not None:
-                return denied
-        if view.limits:
-            limit = view.limits.get(key)
-            if limit is not None:
-                return self._hit_for_key(limit)(key, cost)
+        if view.bans or view.limits:
+            return self._take_as_set(key, bound, cost)
         return bound.hit(key, cost)
+
+    def _take_as_set(self, key: str, bound: Bound, cost: int) -> Outcome:
+        """The same, when there is something on the board."""
+        view = self._node.board.view
+        ban = view.bans.get(key)
+        if ban is not None and (denied := self._denied(key, bound.limit, ban)) is not None:
+            return denied
+        limit = view.limits.get(key)
+        return (bound.hit if limit is None else self._hit_for_key(limit))(key, cost)
 
     def reason(self, decision: Decision) -> str | None:
         """Why a key is banned, if that is what the decision is about."""
@@ -95,7 +97,7 @@ class Checks:
         if not 0.001 <= ttl <= MAX_TTL:
             raise UsageError(f"ttl is between 0.001 and {MAX_TTL:g} s, not {ttl!r}")
         require_key(body.key)
-        limit = self.bound(body).limit
+        limit = self._bind((body.limit, body.window, body.algorithm, body.burst)).limit
         view = self._node.board.view
         ban = view.bans.get(body.key)
         if ban is not None and (denied := self._denied(body.key, limit, ban)) is not None:
@@ -130,11 +132,14 @@ class Checks:
         await self._engine.release(body.key, Concurrency(1), body.token)
 
     def _bind(self, spec: Spec) -> Bound:
+        """How checks that name this are counted; refused if nobody could."""
+        known = self._bound.get(spec)
+        if known is not None:
+            return known
         limit = self._limit_of(spec)
         if len(self._bound) >= MAX_BOUND:
             self._bound.clear()
-        fields = sum(value is not UNSET for value in spec)
-        bound = self._bound[spec] = Bound(self._engine.bind(limit), limit, fields)
+        bound = self._bound[spec] = Bound(self._engine.bind(limit), limit)
         return bound
 
     def _limit_of(self, spec: Spec) -> Limit:

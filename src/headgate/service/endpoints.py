@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from functools import partial
 from ipaddress import ip_network
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import UNSET
 
 from ..decision import Decision
 from ..errors import EngineError, HeadgateError, UsageError
@@ -27,10 +25,10 @@ from .headers import decision_lines, process_time_line
 from .problems import BAD_VALUE, FAILED, JSON, ProblemError, Reply, store_unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
-    from .checks import Bound
     from .node import Node
+    from .wire import Check
 
 
 class Later(NamedTuple):
@@ -45,8 +43,10 @@ Endpoint: TypeAlias = Callable[[bytes, bool], Reply | Later]
 
 OK: Final = 200
 DENIED: Final = 429
-_read_batch = msgspec.json.Decoder(wire.Batch)
-_read_raw_batch = msgspec.json.Decoder(wire.RawBatch)
+_CHECK: Final = msgspec.json.Decoder(wire.Check)
+_BATCH: Final = msgspec.json.Decoder(wire.Batch)
+_RAW_BATCH: Final = msgspec.json.Decoder(wire.RawBatch)
+_DECIDE: Final = msgspec.json.Decoder(wire.Decide)
 
 
 class Endpoints:
@@ -62,18 +62,10 @@ class Endpoints:
         """`POST /check`."""
         began_ns = perf_counter_ns()
         try:
-            check = wire.read_check(body)
-            checks = self.checks
-            key, cost = check.key, check.cost
-            bound = checks.bound(check)
-            colons = 1 + bound.fields + key.count(":")
-            if cost is UNSET:
-                cost = 1
-            else:
-                colons += 1
-            if body.count(b":") != colons or b"\\" in body:
-                self._read_twice(body)
-            outcome = checks.take(key, bound, cost)
+            check, unknown = wire.read(_CHECK, body)
+            if unknown:
+                self._node.recorder.record_ignored_fields(unknown)
+            outcome = self.checks.take(check)
         except (ProblemError, HeadgateError) as error:
             return self._trouble(error, began_ns)
         if isinstance(outcome, Decision):
@@ -84,35 +76,35 @@ class Endpoints:
         """`POST /check/batch`: each check on its own, answers in order; what is wrong with one is told in its place."""
         began_ns = perf_counter_ns()
         try:
-            asked = self._read_batch(body)
+            checks = self._read_batch(body)
         except ProblemError as error:
             return error.reply(perf_counter_ns() - began_ns)
-        answers: list[Any] = []
-        waiting: dict[int, Awaitable[Decision]] = {}
-        take, answer = self.checks.take, self._answer
-        for at, one in enumerate(asked):
-            if isinstance(one, ProblemError):
-                answers.append({"error": one.as_dict()})
+        outcomes: list[Any] = []
+        waiting: list[asyncio.Future[Decision]] = []
+        take = self.checks.take
+        for check in checks:
+            if isinstance(check, ProblemError):
+                outcomes.append(check)
                 continue
             try:
-                outcome = take(*one)
+                outcome = take(check)
             except (ProblemError, HeadgateError) as error:
-                answers.append(self._item_trouble(error, at))
+                outcomes.append(error)
                 continue
-            if isinstance(outcome, Decision):
-                answers.append(answer(outcome, began_ns))
-            else:
-                waiting[at] = outcome
-                answers.append(None)
+            if not isinstance(outcome, Decision):
+                outcome = asyncio.ensure_future(outcome)
+                waiting.append(outcome)
+            outcomes.append(outcome)
         if waiting:
-            return self._batch_later(answers, waiting, began_ns)
-        return _batch_reply(answers, began_ns)
+            return self._batch_later(outcomes, waiting, began_ns)
+        return self._batch_reply(outcomes, began_ns)
 
     def decide(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001
         """`POST /decide`: a request's attributes, put to the rules."""
         began_ns = perf_counter_ns()
         try:
-            asked, unknown = wire.read_decide(body)
+            asked, unknown = wire.read(_DECIDE, body)
+            wire.require_few(asked.descriptors)
             if unknown:
                 self._node.recorder.record_ignored_fields(unknown)
             outcome = self._node.limiter.decide_request_nowait(self._incoming(asked))
@@ -167,86 +159,68 @@ class Endpoints:
         return Later(asyncio.ensure_future(outcome), finish)
 
     def _batch_later(
-        self, answers: list[Any], waiting: dict[int, Awaitable[Decision]], began_ns: int
+        self, outcomes: list[Any], waiting: list[asyncio.Future[Decision]], began_ns: int
     ) -> Later:
         """A batch of which some answers are still on their way."""
         left = len(waiting)
         all_there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def on_answer(at: int, future: asyncio.Future[Decision]) -> None:
+        def on_answer(_: object) -> None:
             nonlocal left
-            try:
-                answers[at] = self._answer(future.result(), began_ns)
-            except Exception as error:  # noqa: BLE001 - as above
-                answers[at] = self._item_trouble(error, at)
             left -= 1
             if not left and not all_there.done():
                 all_there.set_result(None)
 
-        for at, outcome in waiting.items():
-            asyncio.ensure_future(outcome).add_done_callback(partial(on_answer, at))
-        return Later(all_there, lambda _: _batch_reply(answers, began_ns))
+        for future in waiting:
+            future.add_done_callback(on_answer)
+        return Later(all_there, lambda _: self._batch_reply(outcomes, began_ns))
 
-    def _answer(self, decision: Decision, began_ns: int) -> wire.Answer:
+    def _batch_reply(self, outcomes: list[Any], began_ns: int) -> Reply:
+        """The answers in order; each is recorded with its share of the time."""
         node = self._node
-        node.recorder.record(decision, perf_counter_ns() - began_ns)
-        if not node.store.up:
-            node.store.answered()
-        return wire.answer_of(
-            decision, None if decision[3] is not BANNED else self.checks.reason(decision)
-        )
+        record, reason, answer_of = node.recorder.record, self.checks.reason, wire.answer_of
+        took_ns = perf_counter_ns() - began_ns
+        share_ns = took_ns // len(outcomes)
+        answers: list[Any] = []
+        for at, outcome in enumerate(outcomes):
+            try:
+                decision = outcome if isinstance(outcome, Decision) else _result(outcome)
+            except Exception as error:  # noqa: BLE001 - as above
+                answers.append({"error": _within_batch(self.problem(error), at).as_dict()})
+                continue
+            record(decision, share_ns)
+            answers.append(answer_of(decision, reason(decision)))
+            if not node.store.up:
+                node.store.answered()
+        return (OK, JSON + process_time_line(took_ns), wire.encode({"decisions": answers}))
 
-    def _read_batch(self, body: bytes) -> list[tuple[str, Bound, int] | ProblemError]:
-        """What each check asks, or what is wrong with it."""
+    def _read_batch(self, body: bytes) -> Sequence[Check | ProblemError]:
+        """The checks; if something in the body is wrong or unknown, one after the other, so that a bad one does not spoil the rest."""
         try:
-            checks = _read_batch.decode(body).checks
+            checks = _BATCH.decode(body)
         except wire.UNREADABLE:
             return self._read_bad_batch(body)
-        _require_size(len(checks))
-        bound = self.checks.bound
-        asked: list[tuple[str, Bound, int] | ProblemError] = []
-        colons = 1
-        try:
-            for check in checks:
-                found, cost, key = bound(check), check.cost, check.key
-                colons += 1 + found.fields + key.count(":")
-                if cost is UNSET:
-                    cost = 1
-                else:
-                    colons += 1
-                asked.append((key, found, cost))
-        except (ProblemError, UsageError):
+        if not wire.is_all_of(checks, body):
             return self._read_bad_batch(body)
-        return asked if wire.looks_plain(body, colons) else self._read_bad_batch(body)
+        _require_size(len(checks.checks))
+        return checks.checks
 
-    def _read_bad_batch(self, body: bytes) -> list[tuple[str, Bound, int] | ProblemError]:
-        """One check after the other, so that a bad one does not spoil the others."""
-        batch, unknown = wire.read(_read_raw_batch, body)
-        self._node.recorder.record_ignored_fields(unknown)
+    def _read_bad_batch(self, body: bytes) -> Sequence[Check | ProblemError]:
+        batch, unknown = wire.read(_RAW_BATCH, body)
         _require_size(len(batch.checks))
-        return [self._read_item(bytes(raw), at) for at, raw in enumerate(batch.checks)]
+        self._node.recorder.record_ignored_fields(unknown)
+        return [self._read_item(bytes(raw)) for raw in batch.checks]
 
-    def _read_item(self, raw: bytes, at: int) -> tuple[str, Bound, int] | ProblemError:
+    def _read_item(self, raw: bytes) -> Check | ProblemError:
         try:
-            check = wire.read_check(raw)
-            self._read_twice(raw)
-            return check.key, self.checks.bound(check), 1 if check.cost is UNSET else check.cost
-        except (ProblemError, UsageError) as error:
-            return _within_batch(
-                usage_problem(error) if isinstance(error, UsageError) else error, at
-            )
-
-    def _read_twice(self, body: bytes) -> None:
-        """Look closely at a body that is not plain."""
-        unknown = wire.unknown_fields(wire.read_twice(body), wire.Check)
-        if unknown:
-            self._node.recorder.record_ignored_fields(unknown)
+            check, unknown = wire.read(_CHECK, raw)
+        except ProblemError as error:
+            return error
+        self._node.recorder.record_ignored_fields(unknown)
+        return check
 
     def _trouble(self, error: Exception, began_ns: int) -> Reply:
         return self.problem(error).reply(perf_counter_ns() - began_ns)
-
-    def _item_trouble(self, error: Exception, at: int) -> dict[str, Any]:
-        return {"error": _within_batch(self.problem(error), at).as_dict()}
 
     def problem(self, error: Exception) -> ProblemError:
         """The problem that an error is to the caller; an outage is noted on the way."""
@@ -280,6 +254,9 @@ def _within_batch(problem: ProblemError, at: int) -> ProblemError:
     return problem
 
 
-def _batch_reply(answers: list[Any], began_ns: int) -> Reply:
-    lines = JSON + process_time_line(perf_counter_ns() - began_ns)
-    return (OK, lines, wire.encode({"decisions": answers}))
+def _result(outcome: Any) -> Decision:
+    """What came of a check that had to wait, or was refused."""
+    if isinstance(outcome, Exception):
+        raise outcome
+    found: Decision = outcome.result()
+    return found

@@ -4,9 +4,9 @@ Decoding is strict where leniency has bitten others: no key twice in an object, 
 at most 32 levels, UTF-8 only. Fields that nobody knows are let through and counted, so that a newer client can talk to an older
 service. What is wrong is a `ProblemError`, and nothing has been counted then.
 
-msgspec checks types in C, but lets a key that is given twice pass. A plain body is proven innocent by its colons: without
-escapes, a body with as many colons as it has known fields (and colons in its key) has no field twice and none too many. Any other body
-is read a second time, slowly.
+msgspec checks types in C, but lets a field that is given twice pass, and fields that nobody knows. A plain body is proven innocent
+by its colons: written again from what was understood, it has as many as before, if no field was lost and nothing was escaped. Any
+other body is read a second time, slowly.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class RawBatch(msgspec.Struct, gc=False):
     checks: list[msgspec.Raw]
 
 
-class Decide(msgspec.Struct, gc=False):
+class Decide(msgspec.Struct, gc=False, omit_defaults=True):
     """The body of `POST /decide`: what the caller knows of a request."""
 
     method: str = "GET"
@@ -133,10 +133,6 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
 T = TypeVar("T", bound=msgspec.Struct)
 
 encode = msgspec.json.Encoder().encode
-_decode_check = msgspec.json.Decoder(Check).decode
-_decode_decide = msgspec.json.Decoder(Decide).decode
-_decode_any = msgspec.json.Decoder().decode
-DECIDE_FIELDS: Final = frozenset(Decide.__struct_fields__)
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _AT = re.compile(r" - at `\$(.*?)`$")
@@ -186,39 +182,6 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
     )
 
 
-def read_check(body: bytes) -> Check:
-    """The check in a body, with types checked; whoever knows how many fields it used says whether it must be read twice."""
-    try:
-        return _decode_check(body)
-    except UNREADABLE as error:
-        refuse(error, body)
-
-
-def read_decide(body: bytes) -> tuple[Decide, int]:
-    """The request attributes in a body, and how many of its fields nobody knows."""
-    try:
-        asked = _decode_decide(body)
-        fields = _decode_any(body)
-    except UNREADABLE as error:
-        refuse(error, body)
-    unknown = len(fields.keys() - DECIDE_FIELDS)
-    # Written again it has each field once; without escapes, as many colons mean that it had so before.
-    if unknown or b"\\" in body or encode(fields).count(b":") != body.count(b":"):
-        read_twice(body)
-    if len(asked.descriptors) > MAX_DESCRIPTORS:
-        raise ProblemError(
-            BAD_VALUE,
-            f"a request has at most {MAX_DESCRIPTORS} descriptors, not {len(asked.descriptors)}",
-            pointer="#/descriptors",
-        )
-    return asked, unknown
-
-
-def looks_plain(body: bytes, colons: int) -> bool:
-    """Whether a body with that many colons in its known fields can hold nothing else."""
-    return body.count(b":") == colons and b"\\" not in body
-
-
 def read_twice(body: bytes) -> Any:
     """Read a body that msgspec has accepted once more, and refuse what it lets pass.
 
@@ -234,12 +197,19 @@ def read_twice(body: bytes) -> Any:
 
 
 def read(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
-    """A body of any kind, read with care, and how many of its fields nobody knows."""
+    """What a body says, and how many of its fields nobody knows."""
     try:
         value = decoder.decode(body)
     except UNREADABLE as error:
         refuse(error, body)
+    if is_all_of(value, body):
+        return value, 0
     return value, unknown_fields(read_twice(body), type(value))
+
+
+def is_all_of(value: msgspec.Struct, body: bytes) -> bool:
+    """Whether `value` is certainly all that `body` says."""
+    return body.count(b":") == encode(value).count(b":") and b"\\" not in body
 
 
 def unknown_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:
@@ -254,6 +224,16 @@ def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ProblemError(BAD_JSON, f"the field {shown(twice)} is given twice; keep one of them")
     return fields
+
+
+def require_few(descriptors: Sequence[object]) -> None:
+    """Refuse more descriptors than a request may have."""
+    if len(descriptors) > MAX_DESCRIPTORS:
+        raise ProblemError(
+            BAD_VALUE,
+            f"a request has at most {MAX_DESCRIPTORS} descriptors, not {len(descriptors)}",
+            pointer="#/descriptors",
+        )
 
 
 def refuse(error: Exception, body: bytes) -> NoReturn:
