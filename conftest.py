@@ -5,7 +5,7 @@ do the docstrings of one module. A decision record quotes code as it was, and is
 that cannot run here is preceded by `<!-- skip: next -->`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from sybil import Sybil
@@ -17,6 +17,8 @@ from sybil.typing import Parser
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.console_blocks import ConsoleBlockParser
+from tests.servers.etcd import Etcd
 from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for these by name.
     _whole_and_empty,
     redis_cluster,
@@ -27,16 +29,21 @@ from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for the
 from tests.servers.redis import Cluster, RedisServer, SentinelGroup
 from tests.servers.rule_stores import (  # noqa: F401
     etcd_server,
+    fresh_url,
     rule_servers,
     rules_url,
     zookeeper_server,
 )
+from tests.servers.zookeeper import ZooKeeper
 
 # A pattern is matched from the right, so it holds at any depth below `path`.
 in_markdown: list[Parser] = [PythonCodeBlockParser(), SkipParser()]
 readme = Sybil(in_markdown, path=".", pattern="README.md")
 pages = Sybil(
-    in_markdown, path="docs", pattern="*.md", excludes=["decisions/*.md", "how-to/use-redis*.md"]
+    in_markdown,
+    path="docs",
+    pattern="*.md",
+    excludes=["decisions/*.md", "how-to/use-redis*.md", "how-to/rules-from-*.md"],
 )
 # Pages about a store find a real one in the environment, as their reader does.
 stores = [
@@ -47,13 +54,27 @@ stores = [
         ("use-redis-cluster", "cluster_in_environment"),
     ]
 ]
+# So do those about places that keep rules; what is typed into a shell there is run as well.
+places = [
+    Sybil(
+        [*in_markdown, ConsoleBlockParser()],
+        path="docs",
+        pattern=f"how-to/rules-from-{place}.md",
+        fixtures=[fixture],
+    )
+    for place, fixture in [
+        ("a-file", "in_a_folder"),
+        ("zookeeper", "zookeeper_in_environment"),
+        ("etcd", "etcd_in_environment"),
+    ]
+]
 docstrings = Sybil(
     [DocTestParser()],
     path="src",
     pattern="*.py",
     document_types={".py": PythonDocStringDocument},
 )
-pytest_collect_file = SybilCollection([readme, pages, *stores, docstrings]).pytest()
+pytest_collect_file = SybilCollection([readme, pages, *stores, *places, docstrings]).pytest()
 
 
 @pytest.fixture
@@ -78,6 +99,34 @@ def cluster_in_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HEADGATE_ENGINE", redis_cluster.url)
+
+
+@pytest.fixture(scope="module")
+def in_a_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One folder for the whole page: its blocks belong together."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.chdir(tmp_path_factory.mktemp("page"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def zookeeper_in_environment(
+    zookeeper_server: ZooKeeper,  # noqa: F811
+    in_a_folder: None,  # noqa: ARG001 - it is enough to be there
+) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("RULES", fresh_url(zookeeper_server))
+        yield
+
+
+@pytest.fixture(scope="module")
+def etcd_in_environment(
+    etcd_server: Etcd,  # noqa: F811
+    in_a_folder: None,  # noqa: ARG001 - it is enough to be there
+) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("RULES", fresh_url(etcd_server))
+        yield
 
 
 class Scheduling(LoadScopeScheduling):
