@@ -52,6 +52,9 @@ CLOSED_RETRY_US: Final = 1_000_000
 UNMATCHED: Final = Decision(("", *UNLIMITED, Context()))
 """The answer to a request that no rule is about."""
 
+MAX_BOUND: Final = 10_000
+"""How many pairs of rule and limit a limiter remembers how to count."""
+
 H = TypeVar("H")
 
 
@@ -86,7 +89,6 @@ class Question(NamedTuple, Generic[H]):
     charges: tuple[Charge, ...]
     hit: H | None
     """The engine's fast path, where there is one limit to ask."""
-    rulebook: Rulebook
 
     @property
     def request(self) -> Asked:
@@ -109,7 +111,7 @@ class Ruled(Generic[H]):
         """Whether the rules were opened here, and have to be closed."""
         if rules is not None:
             self._rules, self.owned = open_rules(rules)
-        self._bound: tuple[Rulebook | None, dict[tuple[str | None, int], H]] = (None, {})
+        self._bound: dict[tuple[str | None, int], tuple[tuple[Limit, ...], H]] = {}
 
     @property
     def version(self) -> str | None:
@@ -132,34 +134,36 @@ class Ruled(Generic[H]):
 
     def question(self, request: Request) -> Question[H] | None:
         """What to ask about this request; nothing if no rule is about it."""
-        rulebook = self.current
-        charges = rulebook.charges(request)
+        charges = self.current.charges(request)
         if not charges:
             return None
         hit = None
         if len(charges) == 1:
             (charge,) = charges
             if charge.kind is Kind.TAKE and len(charge.limits) == 1:
-                hit = self._hit(charge, rulebook)
-        return Question(charges, hit, rulebook)
+                hit = self._hit(charge)
+        return Question(charges, hit)
 
-    def _hit(self, charge: Charge, rulebook: Rulebook) -> H:
-        """How to count for one rule and limit; other rules are forgotten as soon as they do not hold any more."""
-        bound_for, bound = self._bound
-        if bound_for is not rulebook:
-            self._bound = (rulebook, bound := {})
-        # The rulebook keeps its limits alive, and so what they are known by.
-        known_by = (charge.rule, id(charge.limits))
-        hit = bound.get(known_by)
-        if hit is None:
-            hit = bound[known_by] = self._bind(charge.limits[0], charge.rule)
-        return hit
+    def _hit(self, charge: Charge) -> H:
+        """How to count for one rule and limit. Nothing here holds on to a rulebook, so an old one can go at once."""
+        known_by = (
+            charge.rule,
+            id(charge.limits),
+        )  # They are kept beside it, so nobody else is called that.
+        known = self._bound.get(known_by)
+        if known is None:
+            if len(self._bound) >= MAX_BOUND:
+                self._bound.clear()
+            known = self._bound[known_by] = (
+                charge.limits,
+                self._bind(charge.limits[0], charge.rule),
+            )
+        return known[1]
 
     def failed(self, question: Question[H], error: EngineError) -> Decision:
         """The answer when the engine has none; raises `error` where that is what was asked for."""
-        rules = question.rulebook.by_id
-        says: dict[str | None, OnError] = {
-            charge.rule: rules[charge.rule or ""].on_error or self._on_error
+        says = {
+            charge.rule: self._when_failed(charge.rule or "")
             for charge in question.charges
             if charge.kind is Kind.TAKE
         }
@@ -171,6 +175,11 @@ class Ruled(Generic[H]):
             for answer in _without_engine(charge, says.get(charge.rule, "open"))
         ]
         return combined(answers) if says else shadows_only(answers)
+
+    def _when_failed(self, rule_id: str) -> OnError:
+        """What a rule says now; it may have gone since the engine was asked."""
+        rule = self.current.by_id.get(rule_id)
+        return self._on_error if rule is None or rule.on_error is None else rule.on_error
 
 
 def _without_engine(charge: Charge, on_error: OnError) -> list[Parts]:

@@ -15,11 +15,12 @@ from ..charge import MAX_STEPS, Charge, Kind
 from .conditions import takes_method
 from .explain import Trace, explain
 from .facts import Facts, require_request
+from .pacing import unhurried
 from .shelf import ANY_METHOD, Entry, Shelf
 from .trie import Trie
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from .model import Rule, RuleSet
     from .request import Request
@@ -32,29 +33,35 @@ _rank = attrgetter("rank")
 class Rulebook:
     """Rules, compiled. `pause` is called between small pieces of that work, so that a thread can let others run."""
 
-    def __init__(self, rules: RuleSet, *, pause: Callable[[], None] | None = None) -> None:
+    def __init__(self, rules: RuleSet, *, pause: Callable[[], None] = unhurried) -> None:
         self.rules = rules
         self.version = rules.version
-        self.by_id = {rule.rule_id: rule for rule in rules.rules}
-        enabled = [rule for rule in rules.rules if rule.enabled]
-        self._bits = _bits(enabled)
+        self.by_id: dict[str, Rule] = {}
+        self._bits = {"HEAD": 2}  # Some rules mean it without naming it.
         self._masks: dict[frozenset[str], int] = {}
-        self._headers = frozenset(name for rule in enabled for name in _headers(rule))
         self._anywhere = Shelf()
         self._by_path: Trie[Shelf] = Trie(Shelf)
-        for rank, rule in enumerate(enabled):
-            pattern = rule.match.path_pattern
-            shelf = self._anywhere if pattern is None else self._by_path.at(pattern)
-            shelf.add(Entry(rule, rank, self._mask(rule.match.methods)))
-            if pause is not None:
-                pause()
+        headers: set[str] = set()
+        for rule in rules.rules:
+            self.by_id[rule.rule_id] = rule
+            headers.update(_headers(rule))
+            for method in rule.match.methods:
+                self._bits.setdefault(method, 2 << len(self._bits))
+            pause()
+        self._headers = frozenset(headers)
+        for rank, rule in enumerate(rules.rules):
+            if rule.enabled:
+                pattern = rule.match.path_pattern
+                shelf = self._anywhere if pattern is None else self._by_path.at(pattern)
+                shelf.add(Entry(rule, rank, self._mask(rule.match.methods)))
+            pause()
         for shelf in (self._anywhere, *self._by_path.values()):
-            shelf.file()
-            if pause is not None:
-                pause()
+            shelf.file(pause)
+            pause()
 
     def match(self, request: Request) -> tuple[Rule, ...]:
         """The rules whose conditions hold, in order; also those that leave the request alone."""
+        require_request(request)
         facts = Facts(request, self._headers)
         return tuple(entry.rule for entry in self._matching(facts))
 
@@ -114,12 +121,6 @@ class Rulebook:
             means = (bit for method, bit in self._bits.items() if takes_method(methods, method))
             mask = self._masks[methods] = sum(means)
         return mask
-
-
-def _bits(rules: Iterable[Rule]) -> dict[str, int]:
-    """A bit for each method that a rule names, and for `HEAD`, which some rules mean without naming it."""
-    named = {method for rule in rules for method in rule.match.methods}
-    return {method: 2 << at for at, method in enumerate(sorted({"HEAD", *named}))}
 
 
 def _headers(rule: Rule) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from .counting import Counting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from .addresses import Address
     from .facts import Facts
@@ -128,13 +128,14 @@ class Shelf:
         """Put one more on the shelf."""
         self._unfiled.append(entry)
 
-    def file(self) -> None:
+    def file(self, pause: Callable[[], None]) -> None:
         """All rules are there: put each where the fewest others are."""
         if len(self._unfiled) <= MAX_UNFILED:
             return
-        crowds = Counter(
-            place for entry in self._unfiled for places in entry.places() for place in places
-        )
+        crowds: Counter[Place] = Counter()
+        for entry in self._unfiled:
+            crowds.update(place for places in entry.places() for place in places)
+            pause()
         entries, self._unfiled = self._unfiled, []
         for entry in entries:
             best = min(
@@ -147,6 +148,7 @@ class Shelf:
                 self._asked.setdefault(place[0], set()).add(place[1])
             if not best:
                 self._unfiled.append(entry)
+            pause()
 
     def candidates(self, facts: Facts) -> Iterable[Entry]:
         """The rules that may be about this request; the others are certainly not."""
