@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -13,7 +14,7 @@ from headgate.service.node import build_node
 from headgate.service.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from typing import Self
 
     from headgate.service.desk import Desk
@@ -58,3 +59,19 @@ def inside(story: Callable[[Inside], Awaitable[T]], **settings: Any) -> T:
             return await story(service)
 
     return asyncio.run(run())
+
+
+@contextlib.contextmanager
+def shared_inside(**settings: Any) -> Iterator[Callable[[Callable[[Inside], Awaitable[Any]]], Any]]:
+    """One service for many stories, for those that leave it as it was: building one takes a while."""
+    with asyncio.Runner() as runner:
+        service = Inside(**settings)
+        runner.run(service.__aenter__())
+        try:
+            yield lambda story: runner.run(_told(story, service))
+        finally:
+            runner.run(service.__aexit__())
+
+
+async def _told(story: Callable[[Inside], Awaitable[T]], service: Inside) -> T:
+    return await story(service)

@@ -1,0 +1,394 @@
+"""What management shows and changes, and that the hot path keeps to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers.fixtures import installed
+from tests.servers.redis import standalone
+from tests.service.inside import Inside, inside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+HOUR = {"window": 3600, "algorithm": "fixed_window"}
+
+
+async def checked(service: Inside, key: str, **fields: Any) -> dict[str, Any]:
+    answer = await service.ask("POST", "/check", {"key": key, **fields})
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def plain(answer: httpx.Response, status: int = 200) -> Any:
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_nodes_have_an_id_an_address_a_state_and_a_time() -> None:
+    async def story(service: Inside) -> None:
+        (node,) = plain(await service.ask("GET", "/api/nodes"))["nodes"]
+        assert (node["id"], node["address"], node["state"]) == ("n1", "127.0.0.1:8080", "Up")
+        assert node["registered_at"].endswith("Z")
+
+    inside(story, node_id="n1")
+
+
+def test_counters_show_count_limit_remaining_and_window() -> None:
+    async def story(service: Inside) -> None:
+        for key in ("a", "a", "b"):
+            await checked(service, key, limit=5, **HOUR)
+        found = plain(await service.ask("GET", "/api/counters"))
+        rows = [
+            (one["key"], one["count"], one["limit"], one["remaining"], one["window_ms"])
+            for one in found["counters"]
+        ]
+        assert rows == [("a", 2, 5, 3, 3_600_000), ("b", 1, 5, 4, 3_600_000)]
+        assert found["cursor"] == ""
+
+    inside(story)
+
+
+def test_counters_come_in_pages_and_by_prefix_and_rule() -> None:
+    async def story(service: Inside) -> None:
+        keys = [f"user:{i:02}" for i in range(25)]
+        for key in [*keys, "other"]:
+            await checked(service, key, **HOUR)
+        await service.ask("POST", "/decide", {"path": "/x", "ip": "203.0.113.9"})
+        seen, cursor, pages = [], "", 0
+        while True:
+            page = plain(
+                await service.ask("GET", f"/api/counters?limit=10&prefix=user:&cursor={cursor}")
+            )
+            seen += [one["key"] for one in page["counters"]]
+            cursor, pages = page["cursor"], pages + 1
+            if not cursor:
+                break
+        assert (seen, pages) == (keys, 3)
+        ruled = plain(await service.ask("GET", "/api/counters?rule=every-client"))["counters"]
+        assert [(one["key"], one["rule"]) for one in ruled] == [("203.0.113.9", "every-client")]
+
+    inside(story)
+
+
+@pytest.mark.parametrize("cursor", ["zzz", "%00", "é", "AAAA"])
+def test_a_cursor_that_is_none_is_refused_or_is_a_place(cursor: str) -> None:
+    async def story(service: Inside) -> int:
+        return (await service.ask("GET", f"/api/counters?cursor={cursor}")).status_code
+
+    assert inside(story) in {200, 422}
+
+
+def test_limits_show_the_default_and_those_of_single_keys() -> None:
+    async def story(service: Inside) -> None:
+        assert plain(await service.ask("GET", "/api/limits")) == {
+            "default_limit": 7,
+            "default_window_ms": 30_000,
+            "default_algorithm": "sliding_window",
+            "per_key_limits": {},
+        }
+        await service.ask("PUT", "/api/limits/k", {"limit": 2, "window": 60, "reason": "why"})
+        (own,) = plain(await service.ask("GET", "/api/limits"))["per_key_limits"].values()
+        assert (own["limit"], own["window_ms"], own["reason"]) == (2, 60_000, "why")
+
+    inside(story, default_limit=7, default_window=30.0)
+
+
+def test_a_limit_for_one_key_holds_whatever_a_check_names_until_it_is_removed() -> None:
+    async def story(service: Inside) -> None:
+        await service.ask("PUT", "/api/limits/k", {"limit": 2, **HOUR})
+        answers = [(await checked(service, "k", limit=1_000))["allowed"] for _ in range(3)]
+        assert answers == [True, True, False]
+        assert (await checked(service, "else"))["limit"] == 100
+        assert plain(await service.ask("DELETE", "/api/limits/k")) == {"removed": True}
+        assert (await checked(service, "k"))["allowed"]
+        assert (await service.ask("DELETE", "/api/limits/k")).status_code == 404
+
+    inside(story)
+
+
+def test_keys_may_hold_anything_that_an_address_can() -> None:
+    async def story(service: Inside) -> None:
+        for key in ("a/b", "a b", "ключ", "100%", "?x=1#y", "<img onerror=x>", "..", "a//b"):
+            where = "/api/bans/" + "".join(f"%{byte:02X}" for byte in key.encode())
+            plain(await service.ask("PUT", where, {}))
+            assert (await checked(service, key))["source"] == "ban", key
+            plain(await service.ask("DELETE", where))
+            assert (await checked(service, key))["allowed"], key
+
+    inside(story)
+
+
+def test_an_override_holds_for_its_time_and_goes_by_itself() -> None:
+    async def story(service: Inside) -> None:
+        await service.ask("PUT", "/api/limits/k", {"limit": 1, **HOUR})
+        plain(await service.ask("PUT", "/api/overrides/k", {"limit": 3, "ttl": 0.2, **HOUR}))
+        assert (await checked(service, "k"))["limit"] == 3
+        (override,) = plain(await service.ask("GET", "/api/overrides"))["overrides"].values()
+        assert override["until"] > override["set_at"]
+        await asyncio.sleep(0.25)
+        await service.desk.board.beat()
+        assert (await checked(service, "k"))["limit"] == 1
+        assert plain(await service.ask("GET", "/api/overrides"))["overrides"] == {}
+
+    inside(story)
+
+
+def test_a_denied_key_is_among_the_blocks_at_once() -> None:
+    async def story(service: Inside) -> None:
+        for _ in range(3):
+            await checked(service, "k", limit=2, **HOUR)
+        (block,) = plain(await service.ask("GET", "/api/blocks"))["blocked"]
+        assert (block["key"], block["kind"]) == ("k", "limit")
+        assert block["reason"] == "2 per hour, fixed_window"
+        plain(await service.ask("POST", "/api/reset", {"key": "k"}))
+        assert plain(await service.ask("GET", "/api/blocks"))["blocked"] == []
+        assert (await checked(service, "k", limit=2, **HOUR))["allowed"]
+
+    inside(story)
+
+
+def test_a_ban_is_a_block_with_its_reason_and_its_end() -> None:
+    async def story(service: Inside) -> None:
+        plain(await service.ask("PUT", "/api/bans/for-ever", {"reason": "spam"}))
+        plain(await service.ask("PUT", "/api/bans/a-while", {"ttl": 60}))
+        blocked = plain(await service.ask("GET", "/api/blocks"))["blocked"]
+        rows = [(one["key"], one["blocked_until"] is None, one["reason"]) for one in blocked]
+        assert rows == [("a-while", False, "banned"), ("for-ever", True, "spam")]
+        denied = await checked(service, "for-ever")
+        assert (denied["allowed"], denied["retry_after"], denied["reason"]) == (False, None, "spam")
+        assert 59 < (await checked(service, "a-while"))["retry_after"] <= 60
+
+    inside(story)
+
+
+def test_a_reset_forgets_the_rule_or_the_window_that_was_named() -> None:
+    async def story(service: Inside) -> None:
+        await checked(service, "k", limit=5, **HOUR)
+        await checked(service, "k")
+        named = {"key": "k", "window": 3600, "algorithm": "fixed_window"}
+        (forgotten,) = plain(await service.ask("POST", "/api/reset", named))["reset"]
+        assert forgotten == {"rule": None, "algorithm": "fixed_window", "window_ms": 3_600_000}
+        assert (await checked(service, "k", limit=5, cost=0, **HOUR))["remaining"] == 5
+        assert (await checked(service, "k", cost=0))["remaining"] == 99
+        await service.ask("POST", "/decide", {"path": "/x", "ip": "203.0.113.9"})
+        body = {"key": "203.0.113.9", "rule": "every-client"}
+        assert (
+            plain(await service.ask("POST", "/api/reset", body))["reset"][0]["rule"]
+            == "every-client"
+        )
+        assert (
+            await service.ask("POST", "/api/reset", {**body, "rule": "none"})
+        ).status_code == 404
+
+    inside(story)
+
+
+def test_an_explanation_says_why_and_when_and_takes_nothing() -> None:
+    async def story(service: Inside) -> None:
+        for _ in range(2):
+            await checked(service, "k", limit=2, **HOUR)
+        for _ in range(3):
+            told = plain(
+                await service.ask("POST", "/api/explain", {"key": "k", "limit": 2, **HOUR})
+            )
+            assert (told["allowed"], told["limit_from"]) == (False, "check")
+            assert 0 < told["passes_after"] <= 3600
+        assert plain(await service.ask("POST", "/api/explain", {"key": "new"}))["allowed"]
+        assert (await checked(service, "new", cost=0))["remaining"] == 100
+        await service.ask("PUT", "/api/bans/k", {"reason": "spam"})
+        banned = plain(await service.ask("POST", "/api/explain", {"key": "k"}))
+        assert (banned["allowed"], banned["passes_after"]) == (False, None)
+        assert banned["why"] == "banned by anybody: spam"
+
+    inside(story)
+
+
+def test_an_explanation_of_a_request_names_every_rule() -> None:
+    async def story(service: Inside) -> None:
+        asked = {"request": {"method": "POST", "path": "/login", "ip": "203.0.113.9"}}
+        told = plain(await service.ask("POST", "/api/explain", asked))
+        outcomes = {one["rule"]: one["outcome"] for one in told["trace"]["rules"]}
+        assert outcomes["login"] == "enforced"
+        assert {one["rule"] for one in told["answers"]} >= {"login"}
+        for _ in range(5):
+            await service.ask("POST", "/decide", asked["request"])
+        told = plain(await service.ask("POST", "/api/explain", asked))
+        assert (told["allowed"], told["why"]) == (False, "denied by login")
+        assert told["passes_after"] > 0
+
+    inside(story)
+
+
+def test_traffic_and_top_tell_what_was_asked() -> None:
+    async def story(service: Inside) -> None:
+        for i in range(10):
+            await checked(service, "busy" if i % 2 else f"quiet{i}", limit=3)
+        top = plain(await service.ask("GET", "/api/top?limit=1"))["top"]
+        assert top == [{"key": "busy", "hits": 5, "error": 0}]
+        traffic: dict[str, Any] = {"req_per_sec": 0}
+        for _ in range(50):
+            if traffic["req_per_sec"] == 1.0:
+                break
+            await asyncio.sleep(0.1)  # Until the second is over, and the board has beaten.
+            traffic = plain(await service.ask("GET", "/api/traffic"))
+        assert (traffic["total_requests"], traffic["total_denied"]) == (10, 2)
+        assert (traffic["req_per_sec"], traffic["deny_rate"]) == (1.0, 0.2)
+        assert len(traffic["seconds"]) == 10
+
+    inside(story)
+
+
+def test_health_tells_how_it_is() -> None:
+    async def story(service: Inside) -> None:
+        health = plain(await service.ask("GET", "/health"))
+        assert (health["status"], health["redis"], health["rules"]) == ("ok", "memory", "ok")
+        service.node.draining = True
+        assert plain(await service.ask("GET", "/health"))["status"] == "draining"
+        assert (await service.ask("GET", "/health/ready")).status_code == 503
+        assert (await service.ask("GET", "/health/live")).status_code == 200
+        service.node.draining = False
+        assert plain(await service.ask("GET", "/health/ready")) == {"status": "ready"}
+
+    inside(story)
+
+
+def test_a_lost_store_shows_and_management_says_so() -> None:
+    with installed(), standalone("redis-7.0") as redis:
+
+        async def story(service: Inside) -> None:
+            assert plain(await service.ask("GET", "/health"))["redis"] == "connected"
+            plain(await service.ask("PUT", "/api/bans/k", {}))
+            redis.kill()
+            lost = await service.ask("PUT", "/api/bans/l", {})
+            assert lost.status_code == 503
+            assert lost.headers["content-type"] == "application/problem+json"
+            assert (await checked(service, "k"))["source"] == "ban"  # Still known.
+            await service.ask("POST", "/check", {"key": "x"})
+            await service.desk.board.beat()
+            health = plain(await service.ask("GET", "/health"))
+            assert (health["status"], health["redis"], health["board"]) == (
+                "degraded",
+                "unreachable",
+                "stale",
+            )
+            nodes = plain(await service.ask("GET", "/api/nodes"))
+            assert nodes["problem"]
+
+        inside(story, engine=f"{redis.url}?deadline=0.2&connect_timeout=0.2")
+
+
+def test_two_nodes_on_one_redis_see_each_others_blocks_bans_and_traffic() -> None:
+    with installed(), standalone("redis-7.0") as redis:
+
+        async def story(a: Inside) -> None:
+            async with Inside(engine=redis.url, node_id="b", port=8081) as b:
+                for _ in range(3):
+                    await checked(a, "k", limit=2, **HOUR)
+                plain(await a.ask("PUT", "/api/bans/bad", {}))
+                blocked: list[dict[str, Any]] = []
+                for _ in range(40):
+                    blocked = plain(await b.ask("GET", "/api/blocks"))["blocked"]
+                    if {one["key"] for one in blocked} == {"k", "bad"}:
+                        break
+                    await asyncio.sleep(0.1)
+                assert {one["key"] for one in blocked} == {"k", "bad"}
+                assert (await checked(b, "bad"))["source"] == "ban"
+                nodes = plain(await b.ask("GET", "/api/nodes"))["nodes"]
+                assert {one["id"]: one["state"] for one in nodes} == {"a": "Up", "b": "Up"}
+                assert (await checked(b, "k", limit=2, **HOUR))["allowed"] is False
+
+        inside(story, engine=redis.url, node_id="a")
+
+
+RULES = """
+rules:
+  - {rule_id: one, identifier: ip_address, rate: 5/minute}
+  - {rule_id: two, identifier: ip_address, rate: 9/minute, match: {path_pattern: /x}}
+"""
+
+
+def test_rules_can_be_changed_and_rolled_back(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+
+    async def story(service: Inside) -> None:
+        rule = {"identifier": "ip_address", "rate": "7/minute", "match": {"path_pattern": "/y"}}
+        made = plain(await service.ask("PUT", "/api/rules/three", {"rule": rule, "note": "new"}))
+        assert (made["revision"], made["changed"]) == (1, ["three"])
+        found = plain(await service.ask("GET", "/api/rules"))
+        assert [one["rule_id"] for one in found["rules"]] == ["one", "three", "two"]
+        assert (found["editable"], found["problem"]) == (True, None)
+        one = plain(await service.ask("GET", "/api/rules/three"))
+        assert one["rate"] == "7/minute"
+        decided = plain(await service.ask("POST", "/decide", {"path": "/y", "ip": "203.0.113.9"}))
+        assert "three" in json.dumps(decided)
+        (entry,) = plain(await service.ask("GET", "/api/history"))["history"]
+        assert (entry["action"], entry["author"], entry["note"]) == ("set", "anybody", "new")
+        plain(await service.ask("POST", "/api/rollback", {}))
+        assert (await service.ask("GET", "/api/rules/three")).status_code == 404
+        plain(await service.ask("DELETE", "/api/rules/two?note=gone"))
+        assert "two" not in file.read_text()
+        refused = await service.ask("DELETE", "/api/rules/one")
+        assert refused.status_code == 409
+        assert "force" in refused.json()["detail"]
+        actions = [one["action"] for one in service.desk.audit.recent(9)]
+        assert actions == ["rule.delete", "rules.rollback", "rule.put", "chain.open"]
+
+    inside(story, rules=str(file))
+
+
+def test_a_bad_rule_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+
+    async def story(service: Inside) -> None:
+        for rule in (
+            {"identifier": "ip_address", "rate": "5/fortnight"},
+            {"identifier": "ip_address"},
+            {"rate": "5/minute", "no_such_field": 1},
+            {"rule_id": "other", "identifier": "ip_address", "rate": "5/minute"},
+        ):
+            answer = await service.ask("PUT", "/api/rules/bad", {"rule": rule})
+            assert answer.status_code == 422, answer.text
+        assert file.read_text() == RULES
+        assert len(service.desk.audit.recent(9)) == 1
+
+    inside(story, rules=str(file))
+
+
+def test_the_starter_rules_cannot_be_changed() -> None:
+    async def story(service: Inside) -> None:
+        rule = {"identifier": "ip_address", "rate": "5/minute"}
+        answer = await service.ask("PUT", "/api/rules/x", {"rule": rule})
+        assert answer.status_code == 409
+        assert "setting 'rules'" in answer.json()["detail"]
+
+    inside(story)
+
+
+def test_every_change_is_in_the_audit_log_with_who_and_why(tmp_path: Path) -> None:
+    async def story(service: Inside) -> None:
+        await service.ask("PUT", "/api/bans/k", {"reason": "spam"})
+        await service.ask("DELETE", "/api/bans/k?reason=fine")
+        await service.ask("PUT", "/api/limits/k", {"limit": 5})
+        await service.ask("PUT", "/api/limits/k", {"limit": 6})
+        await service.ask("DELETE", "/api/bans/k")  # Not there: no change, no line.
+        found = plain(await service.ask("GET", "/api/audit"))
+        assert found["durable"] is True
+        rows = [
+            (one["action"], one["target"], one["before"], one["reason"]) for one in found["entries"]
+        ]
+        assert rows[0] == ("limit.put", "k", "5/minute", "")
+        assert rows[1] == ("limit.put", "k", None, "")
+        assert (rows[2][0], rows[2][3]) == ("ban.delete", "fine")
+        assert rows[3] == ("ban.put", "k", None, "spam")
+        assert found["entries"][0]["hash"] == found["head"]
+
+    inside(story, audit_log=str(tmp_path / "audit.jsonl"))

@@ -1,0 +1,209 @@
+"""Hostile and broken requests to management: a clear 4xx, and nothing changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.service.inside import Inside, inside, shared_inside
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    Tell = Callable[[Callable[[Inside], Awaitable[Any]]], Any]
+
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def tell() -> Iterator[Tell]:
+    with shared_inside() as found:
+        yield found
+
+
+async def send(
+    service: Inside, method: str, path: str, content: bytes, kind: str | None = JSON, **headers: str
+) -> tuple[int, dict[str, Any]]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    if kind is not None:
+        given["content-type"] = kind
+    answer = await service.client.request(method, path, content=content, headers=given)
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    return answer.status_code, answer.json()
+
+
+@pytest.mark.parametrize(
+    "content, status",
+    [
+        (b"", 422),
+        (b"{", 400),
+        (b"[]", 422),
+        (b"null", 422),
+        (b"\xff\xfe{\x00}\x00", 400),
+        (b'{"limit": 5, "limit": 5000000}', 400),
+        (b'{"a":' * 1_000 + b"1" + b"}" * 1_000, 400),
+        (b'{"limit": 5, "unknown": 1}', 422),
+        (b'{"limit": true}', 422),
+        (b'{"limit": "5"}', 422),
+        (b'{"limit": 5.5}', 422),
+        (b'{"limit": -1}', 422),
+        (b'{"limit": 1e999}', 422),
+        (b'{"limit": 9007199254740992}', 422),
+        (b'{"limit": %s}' % (b"9" * 5_000), 400),
+        (b'{"limit": 5, "window": NaN}', 422),
+        (b'{"limit": 5, "window": 0}', 422),
+        (b'{"limit": 5, "window": 1e300}', 422),
+        (b'{"limit": 5, "algorithm": "leaky"}', 422),
+        (b'{"limit": 5, "algorithm": "concurrency"}', 422),
+        (b'{"limit": 5, "algorithm": "sliding_log", "burst": 5}', 422),
+        (b'{"limit": 5, "burst": 0}', 422),
+        (b'{"limit": 5, "reason": "%s"}' % (b"x" * 501), 422),
+        (b'{"limit": 5, "reason": "\\ud800"}', 422),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_a_bad_body_is_refused_and_changes_nothing(tell: Tell, content: bytes, status: int) -> None:
+    async def story(service: Inside) -> None:
+        written = service.desk.audit.entries
+        code, problem = await send(service, "PUT", "/api/limits/k", content)
+        assert (code, problem["status"]) == (status, status)
+        assert not service.desk.board.view.limits
+        assert service.desk.audit.entries == written
+
+    tell(story)
+
+
+@pytest.mark.parametrize("ttl", ["0", "-1", "1e999", "NaN", "31622401", '"60"', "null"])
+def test_a_length_of_time_that_is_none_is_refused(tell: Tell, ttl: str) -> None:
+    async def story(service: Inside) -> int:
+        body = f'{{"limit": 5, "ttl": {ttl}}}'.encode()
+        return (await send(service, "PUT", "/api/overrides/k", body))[0]
+
+    assert tell(story) == 422
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "application/json; charset=utf-16",
+    ],
+)
+def test_a_form_or_a_cross_site_post_is_refused(tell: Tell, kind: str | None) -> None:
+    """A page of somebody else can send these without being asked; JSON it cannot."""
+
+    async def story(service: Inside) -> None:
+        code, _ = await send(service, "PUT", "/api/bans/k", b'{"reason": "csrf"}', kind)
+        assert code == 415
+        assert not service.desk.board.view.bans
+
+    tell(story)
+
+
+def test_no_other_site_is_allowed_to_read_answers(tell: Tell) -> None:
+    async def story(service: Inside) -> None:
+        answer = await service.ask("GET", "/api/nodes", origin="https://evil.example")
+        assert not [name for name in answer.headers if name.startswith("access-control")]
+        preflight = await service.client.options(
+            "/api/nodes",
+            headers={"origin": "https://evil.example", "access-control-request-method": "PUT"},
+        )
+        assert preflight.status_code == 405
+        assert not [name for name in preflight.headers if name.startswith("access-control")]
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example:8080", "8.8.8.8", "[::2]"]
+)
+def test_without_tokens_the_host_must_be_this_machine(tell: Tell, host: str) -> None:
+    """A name that its owner has bound to 127.0.0.1 makes a browser send its pages' requests here."""
+
+    async def story(service: Inside) -> None:
+        assert (await service.ask("GET", "/api/nodes", host=host)).status_code == 421
+        assert (await service.ask("GET", "/metrics", host=host)).status_code == 421
+        assert (await service.ask("GET", "/health", host=host)).status_code == 200
+        assert (await service.ask("GET", "/api/nodes", host="localhost:9")).status_code == 200
+
+    tell(story)
+
+
+def test_a_large_body_is_refused_before_it_is_read(tell: Tell) -> None:
+    async def story(service: Inside) -> None:
+        body = b'{"reason": "' + b"x" * 1_100_000 + b'"}'
+        assert (await send(service, "PUT", "/api/bans/k", body))[0] == 413
+
+        async def chunks() -> Any:
+            for _ in range(200):
+                yield b"x" * 10_000
+                await asyncio.sleep(0)
+
+        answer = await service.client.put(
+            "/api/bans/k", content=chunks(), headers={"content-type": JSON}
+        )
+        assert answer.status_code == 413
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/top?limit=0", "/api/top?limit=x", "/api/top?limit=1e9", "/api/audit?before=-1", "/api/counters?limit=1001",
+        "/api/bans/" + "x" * 8_193, "/api/history?limit=", "/api/audit?limit=99999999999999999999999",
+    ],
+    ids=lambda path: path[:40],
+)  # fmt: skip
+def test_bad_parameters_are_refused(tell: Tell, path: str) -> None:
+    async def story(service: Inside) -> int:
+        method = "PUT" if "bans" in path else "GET"
+        return (await send(service, method, path, b"{}" if method == "PUT" else b""))[0]
+
+    assert tell(story) == 422
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/api/../etc/passwd", "/api/%2e%2e/%2e%2e/etc/passwd", "/api/rules/..%2f..%2fetc", "/api/"],
+)
+def test_there_are_no_files_to_wander_to(tell: Tell, path: str) -> None:
+    async def story(service: Inside) -> int:
+        return (await service.ask("GET", path)).status_code
+
+    assert tell(story) == 404
+
+
+def test_what_was_sent_is_escaped_in_logs_and_labels(
+    tell: Tell, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(service: Inside) -> None:
+        hostile = "evil\r\n\x1b[2J" + "x" * 5_000
+        await service.ask("POST", "/api/reset", {"key": hostile})
+        await service.ask("PUT", "/api/bans/evil%0d%0a%1b[2J", {"reason": "a\r\nb"})
+        await service.ask("DELETE", "/api/bans/evil%0d%0a%1b[2J")
+        (entry, *_) = service.desk.audit.recent(1)
+        line = json.dumps(entry)
+        assert "\n" not in line
+        assert "\x1b" not in line
+        assert "evil" not in (await service.ask("GET", "/metrics")).text
+        assert "evil" not in caplog.text
+
+    tell(story)
+
+
+def test_a_flood_of_keys_in_bans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.board.board.MAX_KEPT", 20)
+
+    async def story(service: Inside) -> None:
+        codes = [(await service.ask("PUT", f"/api/bans/{i}", {})).status_code for i in range(22)]
+        assert codes == [200] * 20 + [422] * 2
+        assert service.desk.audit.recent(1)[0]["action"] == "ban.put.failed"
+
+    inside(story)
