@@ -4,7 +4,10 @@
     ├── UsageError (ValueError)   the caller passed something that can never be right
     ├── ConfigError               the operator must change a file, a URL or a setting
     │   ├── RulesError            rules that cannot be used; `problems` has every fault
+    │   ├── GuardRefused          rules that change too much at once, and need to be forced
     │   └── StateFileError        a state file is torn, foreign or in use
+    ├── SourceError               the place where rules are kept failed; `transient` says if it may pass
+    │   └── VersionConflict       somebody else changed the rules first, and nothing was written
     ├── EngineError               the place where state lives failed; `transient` says if it may pass,
     │                             `indefinite` if the request may have been carried out all the same
     └── RateLimitExceeded         not a fault: the answer was no, and the caller asked to be told so

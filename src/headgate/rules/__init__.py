@@ -13,4 +13,8 @@ parse       bytes → rules, or all that is wrong: document (JSON, YAML), fields
             parts (what each field means), gathering (many documents, one set), advice (what deserves a second look)
 schema      the table for editors               starter    a file to begin with
 reading     a file's bytes at one moment        pacing     large sets without holding up others
+
+sources     files, ZooKeeper, etcd              live       the rules that hold now, followed by a thread
+guard       changes that look like a mistake    lastgood   a copy to start with while the source is away
+editing     changing the rules of a store       opening    what a person calls rules → live rules
 """
