@@ -25,8 +25,8 @@ NO_LIMIT: Final = UNLIMITED[0]
 US_PER_SECOND: Final = 1_000_000
 MAX_KNOWN: Final = 10_000
 
-_known: dict[tuple[int, str | None], tuple[Limit, bytes, bytes]] = {}
-"""What is the same for all answers of a limit. The limit is kept with it, so that its id stays its own."""
+_known: dict[int, tuple[Limit, bytes, str | None]] = {}
+"""The lines of a limit, with places for numbers, by its id. The limit is kept with them, so that its id stays its own."""
 
 
 def decision_lines(decision: Decision, took_ns: int) -> bytes:
@@ -34,18 +34,16 @@ def decision_lines(decision: Decision, took_ns: int) -> bytes:
     _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
     if context[4] or limit is NO_LIMIT:
         return _lines_of_several(decision, took_ns)
-    known = _known.get((id(limit), context[2]))
-    if known is None:
+    known = _known.get(id(limit))
+    if known is None or known[2] != context[2]:
         known = _learn(limit, context[2])
     reset_after = -(-reset_after_us // US_PER_SECOND)
-    lines = b"%b%d;t=%d%b%d\r\nx-ratelimit-reset: %d\r\nx-process-time: %.6f\r\n" % (
-        known[1],
+    lines = known[1] % (
         remaining,
         reset_after if allowed else _retry_after(retry_after_us, reset_after),
-        known[2],
         remaining,
         int(time()) + reset_after,
-        took_ns / 1e9,
+        *divmod(took_ns // 1_000, US_PER_SECOND),
     )
     if allowed or retry_after_us < 0:
         return lines
@@ -114,11 +112,19 @@ def quoted(name: str) -> str:
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _learn(limit: Limit, rule: str | None) -> tuple[Limit, bytes, bytes]:
+def _learn(limit: Limit, rule: str | None) -> tuple[Limit, bytes, str | None]:
     name = UNNAMED if rule is None else rule
-    before = f"content-type: application/json\r\nratelimit-policy: {policy_item(limit, name)}\r\nratelimit: {quoted(name)};r="
-    after = f"\r\nx-ratelimit-limit: {limit.limit}\r\nx-ratelimit-remaining: "
+    policy, quoted_name = policy_item(limit, name), quoted(name)
+    lines = (
+        "content-type: application/json",
+        f"ratelimit-policy: {policy}".replace("%", "%%"),
+        f"ratelimit: {quoted_name}".replace("%", "%%") + ";r=%d;t=%d",
+        f"x-ratelimit-limit: {limit.limit}",
+        "x-ratelimit-remaining: %d",
+        "x-ratelimit-reset: %d",
+        "x-process-time: %d.%06d",
+    )
     if len(_known) >= MAX_KNOWN:
         _known.clear()
-    known = _known[id(limit), rule] = (limit, before.encode(), after.encode())
+    known = _known[id(limit)] = (limit, "".join(f"{line}\r\n" for line in lines).encode(), rule)
     return known

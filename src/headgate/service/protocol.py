@@ -83,6 +83,8 @@ class HotProtocol(HttpToolsProtocol):
         "_address",
         "_as_status",
         "_chunks",
+        "_common",
+        "_common_lines",
         "_deaf",
         "_endpoint",
         "_head",
@@ -114,6 +116,8 @@ class HotProtocol(HttpToolsProtocol):
         self._hot = self.hot
         self._heads = self.heads
         self._max_body = self.node.settings.max_body
+        self._common: list[tuple[bytes, bytes]] | None = None
+        self._common_lines = b""
         self._endpoint: Endpoint | None = None
         self._as_status = False
         self._refusal: Reply | None = None
@@ -193,9 +197,14 @@ class HotProtocol(HttpToolsProtocol):
         endpoint, as_status, length = known
         if len(data) - end != length or self.pipeline or self._in_app:
             return False
-        self._ask(endpoint, as_status, data[end:], close=self._node.draining)
-        if self._out:
-            self._flush()
+        outcome = endpoint(data[end:], as_status)
+        if isinstance(outcome, Later) or self._slots or self._node.draining:
+            self._answer_in_turn(outcome, close=self._node.draining)
+            if self._out:
+                self._flush()
+        else:
+            self.transport.write(self._rendered(outcome, close=False))
+        self.server_state.total_requests += 1
         self._since = self.loop.time()
         return True
 
@@ -307,17 +316,12 @@ class HotProtocol(HttpToolsProtocol):
             self._answer(self._refusal, close)
             return
         chunks = self._chunks
-        self._ask(
-            endpoint,
-            self._as_status,
-            chunks[0] if len(chunks) == 1 else b"".join(chunks),
-            close=close,
-        )
-
-    def _ask(self, endpoint: Endpoint, as_status: bool, body: bytes, *, close: bool) -> None:  # noqa: FBT001
-        """Put a body to an endpoint, and see that its answer leaves in turn."""
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self.server_state.total_requests += 1
-        outcome = endpoint(body, as_status)
+        self._answer_in_turn(endpoint(body, self._as_status), close=close)
+
+    def _answer_in_turn(self, outcome: Reply | Later, *, close: bool) -> None:
+        """See that an endpoint's answer leaves when it is there, and behind those before it."""
         if not isinstance(outcome, Later):
             self._answer(outcome, close)
             return
@@ -368,7 +372,7 @@ class HotProtocol(HttpToolsProtocol):
         if self._slots:
             self._slots.append([reply, close])
             return
-        self._out.append(self._rendered(reply, close))
+        self._out.append(self._rendered(reply, close=close))
         if close:
             self._end()
 
@@ -380,7 +384,7 @@ class HotProtocol(HttpToolsProtocol):
             return
         while slots and slots[0][0] is not None:
             ready, close = slots.popleft()
-            self._out.append(self._rendered(ready, close or self._node.draining))
+            self._out.append(self._rendered(ready, close=close or self._node.draining))
             if close or self._node.draining:
                 self._end()
                 return
@@ -394,13 +398,21 @@ class HotProtocol(HttpToolsProtocol):
         elif not self.flow.write_paused:
             self.flow.resume_reading()
 
-    def _rendered(self, reply: Reply, close: bool) -> bytes:  # noqa: FBT001
+    def _rendered(self, reply: Reply, *, close: bool) -> bytes:
         status, lines, body = reply
-        parts = [STATUS_LINE[status]]
-        for name, value in self.server_state.default_headers:
-            parts += (name, b": ", value, b"\r\n")
-        parts += (lines, CLOSE if close else b"", b"content-length: %d\r\n\r\n" % len(body), body)
-        return b"".join(parts)
+        common = self.server_state.default_headers
+        if common is not self._common:  # uvicorn makes a new list every second, with a new date.
+            self._common = common
+            self._common_lines = b"".join(b"%b: %b\r\n" % pair for pair in common)
+        if close:
+            lines += CLOSE
+        return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (
+            STATUS_LINE[status],
+            self._common_lines,
+            lines,
+            len(body),
+            body,
+        )
 
     def _flush(self) -> None:
         out = self._out

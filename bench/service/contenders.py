@@ -1,0 +1,131 @@
+"""The servers: how each is started, and whether it limits at all."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.servers.process import HOST, Server, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SERVER_CORE, LOAD_CORE = 0, 1
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+class Missing(NamedTuple):
+    """Somebody who cannot take part, and why."""
+
+    name: str
+    reason: str
+
+
+class Running(NamedTuple):
+    """A server that answers."""
+
+    name: str
+    port: int
+    server: Server
+
+    def cpu_seconds(self) -> float:
+        """What it has used of its core, in user and kernel mode."""
+        fields = (
+            Path(f"/proc/{self.server.pid}/stat").read_text(encoding="ascii").rpartition(")")[2]
+        )
+        user, kernel = fields.split()[11:13]
+        return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
+
+
+def command_of(name: str, port: int, redis_url: str, folder: Path) -> list[str]:
+    """How a server is started."""
+    peers = "bench.service.peers"
+    uvicorn = [sys.executable, "-m", "uvicorn", "--no-access-log", "--log-level", "warning"]
+    commands = {
+        "headgate": [sys.executable, "-m", "headgate", "serve", "--log-level", "warning"],
+        "headgate on Redis": [
+            *(sys.executable, "-m", "headgate", "serve", "--log-level", "warning"),
+            *("--engine", redis_url),
+        ],
+        "FastAPI": [*uvicorn, f"{peers}.fastapi_memory:app"],
+        "FastAPI on Redis": [*uvicorn, f"{peers}.fastapi_redis:app"],
+        "Go net/http": [str(folder / "peer"), str(port)],
+    }
+    command = commands[name]
+    return command if name.startswith("Go") else [*command, "--port", str(port)]
+
+
+def build_go(folder: Path) -> Missing | None:
+    """Compile the Go peer, if there is a compiler."""
+    go = shutil.which("go")
+    if go is None:
+        return Missing("Go net/http", "there is no Go compiler: apt-get install golang-go")
+    built = subprocess.run(  # noqa: S603 - our own source
+        [go, "build", "-o", str(folder / "peer"), str(HERE / "peers" / "go" / "main.go")],
+        env={
+            **os.environ,
+            "GOCACHE": str(folder / "cache"),
+            "GO111MODULE": "off",
+            "HOME": str(folder),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Missing("Go net/http", built.stderr[-200:]) if built.returncode else None
+
+
+@contextmanager
+def running(name: str, folder: Path, redis_url: str) -> Iterator[Running]:
+    """A server, alone on its core."""
+    (port,) = free_ports(1)
+    own = folder / name.replace("/", "-")
+    own.mkdir()
+    taskset = shutil.which("taskset")
+    pin = [taskset, "-c", str(SERVER_CORE)] if taskset and (os.cpu_count() or 1) > 1 else []
+    server = Server(
+        [*pin, *command_of(name, port, redis_url, folder)],
+        folder=own,
+        ready=lambda: _ask(port, "ready")[0] == 200,
+        environment={
+            "PYTHONPATH": str(ROOT),
+            "REDIS_URL": redis_url if "Redis" in name else "",
+            "GOMAXPROCS": "1",
+            "PATH": os.environ["PATH"],
+        },
+        start_within_s=60.0,
+    )
+    with server:
+        verify(name, port)
+        yield Running(name, port, server)
+
+
+def verify(name: str, port: int) -> None:
+    """Refuse to measure a server that is no limiter, or leaves out headers."""
+    answers = [_ask(port, f"verify:{name}:{port}", limit=5) for _ in range(7)]
+    allowed = [json.loads(body)["allowed"] for _, _, body in answers]
+    if allowed != [True] * 5 + [False] * 2:
+        raise AssertionError(f"{name} should admit 5 and then deny, but answered {allowed}")
+    headers = {header.lower() for header, _ in answers[-1][1]}
+    wanted = {"ratelimit", "ratelimit-policy", "retry-after", "x-process-time", "x-ratelimit-reset"}
+    if wanted - headers:
+        raise AssertionError(f"{name} sends no {', '.join(sorted(wanted - headers))}")
+
+
+def _ask(port: int, key: str, limit: int = 100) -> tuple[int, list[tuple[str, str]], bytes]:
+    with closing(http.client.HTTPConnection(HOST, port, timeout=5)) as connection:
+        try:
+            body = json.dumps({"key": key, "limit": limit, "window": 3600})
+            connection.request("POST", "/check", body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        except OSError:
+            return 0, [], b""
