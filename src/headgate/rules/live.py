@@ -295,7 +295,7 @@ class LiveRules:
         self._swap(rulebook, snapshot, digest, was if head is None else head.revision)
         self._report(now, parsed.rules)
         if now is not None:
-            going = list(now.rulebook.rules.rules)
+            going = now.rulebook.pieces(Pacer())
             del now
             let_go(going, Pacer())
 

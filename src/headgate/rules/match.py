@@ -96,6 +96,20 @@ class Rulebook:
         require_request(request)
         return explain(self.rules, request)
 
+    def pieces(self, pause: Callable[[], None] = unhurried) -> list[object]:
+        """All that it is made of. Whoever lets go of these one by one, last, holds nobody up as one big end would."""
+        pieces: list[object] = []
+        for rule in self.rules.rules:
+            pieces.append(rule)
+            pause()
+        for shelf in (self._anywhere, *self._by_path.values()):
+            pieces += (shelf, *shelf.entries())
+            pause()
+        for node in self._by_path.nodes():
+            pieces.append(node)
+            pause()
+        return pieces
+
     def _matching(self, facts: Facts) -> list[Entry]:
         method = self._bits.get(facts.method, OTHER)
         found: list[Entry] = []

@@ -150,6 +150,12 @@ class Shelf:
                 self._unfiled.append(entry)
             pause()
 
+    def entries(self) -> Iterator[Entry]:
+        """All rules on the shelf; one that is filed twice comes twice."""
+        yield from self._unfiled
+        for filed in self._filed.values():
+            yield from filed
+
     def candidates(self, facts: Facts) -> Iterable[Entry]:
         """The rules that may be about this request; the others are certainly not."""
         if not self._filed:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from .patterns import ONE, Piece, pieces_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -89,6 +89,15 @@ class Trie(Generic[T]):
     def values(self) -> Iterable[T]:
         """The values of all patterns."""
         return self._values.values()
+
+    def nodes(self) -> Iterator[Node[T]]:
+        """All places, in any order."""
+        waiting = [self._root]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.fixed.values()
+            waiting += [after for after in (node.one, node.gap) if after is not None]
+            yield node
 
     def find(self, segments: Sequence[str]) -> Iterable[T]:
         """The values of all patterns that the path fits, each once."""

@@ -309,6 +309,25 @@ def test_compiling_pauses_between_small_pieces() -> None:
     assert pauses >= 50
 
 
+def test_a_rulebook_can_be_let_go_piece_by_piece() -> None:
+    """Each piece is in the list, so that none drags others with it when it goes."""
+    many = [
+        rule(f"r{i}", match=Match(path_pattern="/a/{x}/**/b", hosts=(f"h{i}",))) for i in range(9)
+    ]
+    book = rulebook(*many, rule("all"))
+    root = book._by_path._root
+    pieces = {id(piece) for piece in book.pieces()}
+    node_a = root.fixed["a"]
+    assert node_a.one is not None
+    assert node_a.one.gap is not None
+    leaf = node_a.one.gap.fixed["b"]
+    (shelf,) = leaf.here
+    for piece in (*book.rules, root, node_a, node_a.one, node_a.one.gap, leaf, shelf):
+        assert id(piece) in pieces
+    assert {id(entry) for entry in shelf.entries()} <= pieces
+    assert len(list(shelf.entries())) == 9
+
+
 NO_REQUEST: dict[str, tuple[Any, str]] = {
     "a tuple": (("GET", "/"), "headgate.Request"),
     "a path that is none": (Request(path=None), "path is text"),  # type: ignore[arg-type]
