@@ -105,7 +105,9 @@ def cluster_in_environment(
 def in_a_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One folder for the whole page: its blocks belong together."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(tmp_path_factory.mktemp("page"))
+        folder = tmp_path_factory.mktemp("page")
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder))
         yield
 
 

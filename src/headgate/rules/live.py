@@ -277,6 +277,10 @@ class LiveRules:
                 f"before: a server that lags, or one that was put back. In the second case {self._remedy()}"
             )
         now = self._now
+        if now is None and not snapshot.documents:
+            raise SourceError(
+                f"{self._source} has no rules yet; put some there with 'headgate rules push'"
+            )
         digest = _digest(snapshot.documents)
         head = snapshot.head
         if now is not None and digest == now.digest:

@@ -226,8 +226,12 @@ def test_without_a_copy_a_source_that_is_away_is_an_error(source: Flaky) -> None
 
 
 def test_an_empty_source_is_an_error_at_the_start() -> None:
-    with pytest.raises(GuardRefused, match="no rule left that is switched on"):
+    with pytest.raises(SourceError, match="memory has no rules yet; put some there with 'headgate"):
         LiveRules(Flaky(Shared()))
+    shared = Shared()
+    shared.put("rule", "a", json.dumps(rule("a", enabled=False)).encode())
+    with pytest.raises(GuardRefused, match="no rule left that is switched on"):
+        LiveRules(Flaky(shared))
 
 
 def test_a_source_that_stays_away_is_asked_ever_less_often(

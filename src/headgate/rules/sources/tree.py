@@ -250,8 +250,11 @@ class TreeStore(ABC):
                 if mark is None or not mark.writing or nonce not in (None, mark.nonce):
                     return state.version
                 return self._roll_forward(state, mark, progress)
-            except Outrun:
-                pass  # Somebody else is finishing it too, or changed a node with another tool.
+            except (
+                Outrun
+            ):  # Somebody else is finishing it too, or changed a node with another tool.
+                if time.monotonic() > deadline:
+                    raise SourceError(f"{self} changes faster than it can be written") from None
             except SourceError as error:
                 if not error.transient or time.monotonic() > deadline:
                     raise

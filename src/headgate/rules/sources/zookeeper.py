@@ -29,6 +29,7 @@ from kazoo.exceptions import (
     NotEmptyError,
     RolledBackError,
 )
+from kazoo.protocol.serialization import Auth
 from kazoo.protocol.states import Callback, KazooState
 from kazoo.retry import KazooRetry
 from kazoo.security import (
@@ -47,6 +48,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 log = logging.getLogger("headgate.rules.zookeeper")
+
+
+class _Discreet(logging.Filter):
+    """Keeps secrets out of the log: kazoo tells every request at DEBUG, also the one with the password."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        given = record.args if isinstance(record.args, tuple) else ()
+        return "passwd" not in str(record.msg) and not any(isinstance(one, Auth) for one in given)
+
+
+log.addFilter(_Discreet())
 
 TIMEOUT_SECONDS: Final = 5.0
 SESSION_SECONDS: Final = 10.0
