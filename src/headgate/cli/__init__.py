@@ -26,7 +26,7 @@ from .. import __version__
 from ..clock import SystemClock
 from ..errors import HeadgateError, UsageError
 from ..rules.problem import RulesError
-from . import audit, ban, counters, override, rate, reset, rules, serve, status, token, top
+from . import audit, ban, check, counters, override, rate, reset, rules, serve, status, token, top
 from ._command import add_command, add_common
 from ._terminal import escaped
 
@@ -55,7 +55,7 @@ INTERRUPTED: Final = 130
 
 
 COMMANDS: Final[tuple[Command, ...]] = (
-    serve,
+    *(serve, check),
     *(status, top, counters, reset, ban, override, token, audit),
     *(rate, rules),
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import multiprocessing
 import signal
@@ -66,6 +67,8 @@ def run_node(node: Node, sock: socket.socket) -> None:
     if node.settings.tls_cert:
         certificate = Certificate(node.settings.tls_cert, node.settings.tls_key)
     server = make_server(node, certificate)
+    gc.collect()
+    gc.freeze()  # What is there now stays; the collector need not walk through it again and again.
     server.run(sockets=[sock])
 
 

@@ -1,0 +1,80 @@
+"""`headgate check`: ask a running service whether a key may go on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import UsageError
+from ._service import PLACES, add_service, print_json, seconds_of, service_of
+from ._terminal import GREEN, RED, Screen, escaped
+from ._words import duration, number
+
+if TYPE_CHECKING:
+    import argparse
+
+NAME: Final = "check"
+HELP: Final = "ask a running service whether a key may go on"
+EPILOG: Final = f"""\
+It takes units, as every check does; --cost 0 only looks. What is left out is as
+the service's settings say.
+
+{PLACES}
+examples:
+  headgate check user:42
+  headgate check user:42 --limit 5 --window 60s
+  headgate check user:42 --cost 0 && echo there is room
+
+exit codes: 0 allowed, 1 denied or no answer, 2 wrong usage
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the command line."""
+    parser.epilog = EPILOG
+    parser.add_argument("key", metavar="KEY", help="whom it is about")
+    parser.add_argument("--limit", metavar="N", help="units per window")
+    parser.add_argument("--window", metavar="SPAN", help="the window, such as 60s")
+    parser.add_argument("--algorithm", metavar="NAME", help="how it is counted")
+    parser.add_argument("--burst", metavar="N", help="units at once, for a bucket")
+    parser.add_argument("--cost", metavar="N", help="units to take (1)")
+    add_service(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask, and tell."""
+    body: dict[str, Any] = {"key": args.key}
+    for name in ("limit", "burst", "cost"):
+        if getattr(args, name) is not None:
+            body[name] = _whole(name, getattr(args, name))
+    if args.window is not None:
+        body["window"] = seconds_of(args.window)
+    if args.algorithm is not None:
+        body["algorithm"] = args.algorithm
+    answer = service_of(args).ask("POST", "/check", body)
+    if args.json:
+        print_json(answer)
+    else:
+        _show(answer)
+    return 0 if answer["allowed"] else 1
+
+
+def _show(answer: dict[str, Any]) -> None:
+    screen = Screen()
+    allowed = answer["allowed"]
+    verdict = screen.paint("allowed", GREEN) if allowed else screen.paint("denied", RED)
+    of = f"{number(answer['remaining'])} of {number(answer['limit'])} left"
+    screen.write(f"{verdict}  {escaped(answer['key'])}: {of}, counted by {answer['algorithm']}")
+    if answer.get("reason") is not None:
+        screen.write(f"  banned: {escaped(answer['reason']) or 'no reason was given'}")
+    if answer.get("never") and answer["source"] != "ban":
+        screen.write("  It can never pass: it costs more than there ever is.")
+    elif not allowed and answer["retry_after"] is not None:
+        screen.write(f"  again in {duration(round(answer['retry_after'] * 1_000_000))}")
+    if answer.get("degraded"):
+        screen.write(f"  This answer is a stopgap, from {answer['source']}.")
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 16:
+        raise UsageError(f"--{name} is a whole number, not {text[:60]!r}")
+    return int(text)
