@@ -29,7 +29,7 @@ class Request:
     api_key: str | None = None
     host: str | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    """Names in any case. A header that came several times is joined with `, `."""
+    """Names in any case. A header that came several times is one, its values joined with commas."""
     descriptors: tuple[tuple[str, str], ...] = ()
     """Envoy's pairs of key and value."""
     cost: int | None = None
