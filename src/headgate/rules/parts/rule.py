@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ...errors import UsageError
 from ..fields import AMOUNT_NAMES, RULE
 from ..model import NOTHING, Cost, Exempt, Rule
 from .amount import limits_from, limits_of_override
@@ -47,7 +48,7 @@ def build_rule(
         match_from(written["match"], where("match"), faults) if "match" in written else EVERYTHING
     )
     identifier = limits = None
-    if "identifier" in written and "match" not in bad and len(faults) == before:
+    if "identifier" in written and "match" not in bad:
         identifier = _identifier(written, match, where, faults)
     cost = _cost(written["cost"], where("cost"), faults) if "cost" in written else ONE
     overrides: Mapping[str, tuple[Limit, ...]] = NOTHING
@@ -84,7 +85,10 @@ def build_rule(
 def _identifier(
     written: Mapping[str, Any], match: Match, where: Where, faults: Faults
 ) -> Identifier | None:
-    names = pattern_names(match.path_pattern)
+    try:
+        names = pattern_names(match.path_pattern)
+    except UsageError:  # Noted where the pattern stands; what it would have named is unknown.
+        return None
     return attempt(
         partial(identifier_of, written["identifier"], names), where("identifier"), faults
     )
