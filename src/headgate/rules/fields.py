@@ -341,7 +341,7 @@ RULE: Final = Section(
         Field(
             name="stop",
             kind=Flag(),
-            about="Whether rules after this one are left out for requests that it matches.",
+            about="Whether rules after this one are left out for requests that it is enforced for; a shadow leaves out none.",
             default="`false`",
             example=True,
         ),

@@ -116,7 +116,7 @@ class Rule:
     priority: int = 100
     """Rules are asked, and reported, from the lowest to the highest."""
     stop: bool = False
-    """Whether rules after this one are left out for requests that it matches."""
+    """Whether rules after this one are left out for requests that it is enforced for; a shadow leaves out none."""
     cost: Cost = Cost()
     on_missing: OnMissing = "ip_address"
     on_error: OnError | None = None
