@@ -296,6 +296,7 @@ rules:
     with pytest.raises(RulesError) as refused:
         parse_rules(text, "x.yaml")
     assert [(problem.line, problem.path) for problem in refused.value.problems] == [
+        (4, "rules[0].identifier"),
         (5, "rules[0].rate"),
         (6, "rules[0].shadow"),
         (7, "rules[0].colour"),
