@@ -1,0 +1,115 @@
+"""Headers of decisions: exact lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import Concurrency, Limiter, MemoryEngine, SlidingWindow, TokenBucket
+from headgate.charge import Charge
+from headgate.decision import Context, Decision
+from headgate.ruled import UNMATCHED
+from headgate.service import headers
+from headgate.service.headers import decision_lines, policy_item, quoted
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from headgate.algorithms import Limit
+
+NOW = 1_800_000_000
+
+
+@pytest.fixture(autouse=True)
+def _fixed_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "time", lambda: NOW + 0.9)
+
+
+def lines(decision: Decision, took_ns: int = 1_234_567) -> list[str]:
+    text = decision_lines(decision, took_ns).decode()
+    assert text.endswith("\r\n")
+    return text.split("\r\n")[:-1]
+
+
+def test_an_allowed_decision() -> None:
+    decision = Limiter(clock=ManualClock(NOW)).hit("k", "5/10s")
+    assert lines(decision) == [
+        "content-type: application/json",
+        'ratelimit-policy: "default";q=5;w=10',
+        'ratelimit: "default";r=4;t=20',
+        "x-ratelimit-limit: 5",
+        "x-ratelimit-remaining: 4",
+        f"x-ratelimit-reset: {NOW + 20}",
+        "x-process-time: 0.001234",
+    ]
+
+
+def test_a_denial_says_when_to_come_back_rounded_up() -> None:
+    limiter = Limiter(clock=ManualClock(NOW))
+    limiter.hit("k", "2/3s burst 1")
+    denied = limiter.hit("k", "2/3s burst 1")
+    assert denied.retry_after == 1.5
+    found = lines(denied)
+    assert found[2] == 'ratelimit: "default";r=0;t=2'
+    assert found[-1] == "retry-after: 2"
+
+
+def test_what_can_never_pass_has_no_time_to_come_back() -> None:
+    denied = Limiter(clock=ManualClock(NOW)).hit("k", "5/minute", cost=6)
+    assert not any(line.startswith("retry-after") for line in lines(denied))
+
+
+def test_the_process_time_may_be_seconds() -> None:
+    decision = Limiter().hit("k", "5/minute")
+    assert lines(decision, 2_500_000_000)[-1] == "x-process-time: 2.500000"
+
+
+@pytest.mark.parametrize(
+    "limit, item",
+    [
+        (SlidingWindow(5, 60_000_000), '"r";q=5;w=60'),
+        (SlidingWindow(5, 500_000), '"r";q=5'),
+        (SlidingWindow(5, 1_500_000), '"r";q=5'),
+        (TokenBucket(5, 1_000_000, 9), '"r";q=5;w=1'),
+        (Concurrency(3), '"r";q=3;qu="concurrent-requests"'),
+    ],
+)
+def test_a_policy_names_whole_seconds_or_none(limit: Limit, item: str) -> None:
+    assert policy_item(limit, "r") == item
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    [('a"b', '"a\\"b"'), ("a\\b", '"a\\\\b"'), ("é\r\nx: y", '"???x: y"'), ("100%", '"100%"')],
+)
+def test_a_name_is_a_string_of_printable_ascii(name: str, text: str) -> None:
+    assert quoted(name) == text
+
+
+def test_a_percent_sign_in_a_rule_is_only_a_sign() -> None:
+    rule = Context(rule="50%d")
+    decision = Decision(("k", SlidingWindow(5, 60_000_000), (True, 4, 0, 60_000_000, 0), rule))
+    assert lines(decision)[1] == 'ratelimit-policy: "50%d";q=5;w=60'
+
+
+def test_several_limits_are_all_told_and_the_trio_is_about_the_one_that_spoke() -> None:
+    engine = MemoryEngine(clock=ManualClock(NOW))
+    limiter = Limiter(engine)
+    charges = [Charge("a", "5/10s", rule="x"), Charge("a", "2/hour", rule="y")]
+    limiter.decide(charges)
+    limiter.decide(charges)
+    found = lines(limiter.decide(charges))
+    assert found[1] == 'ratelimit-policy: "x";q=5;w=10, "y";q=2;w=3600'
+    assert found[2].startswith('ratelimit: "x";r=3;t=20, "y";r=0;t=')
+    assert found[3:5] == ["x-ratelimit-limit: 2", "x-ratelimit-remaining: 0"]
+    assert any(line.startswith("retry-after: ") for line in found)
+
+
+def test_two_limits_of_one_rule_have_names_of_their_own() -> None:
+    charge = Charge("a", "1/second; 100/hour", rule="x")
+    decision = Limiter(clock=ManualClock(NOW)).decide([charge])
+    assert lines(decision)[1] == 'ratelimit-policy: "x/1s";q=1;w=1, "x/3600s";q=100;w=3600'
+
+
+def test_what_no_rule_limits_has_no_policy() -> None:
+    assert lines(UNMATCHED) == ["content-type: application/json", "x-process-time: 0.001235"]
