@@ -1,7 +1,7 @@
 """Where time comes from, so that nothing else in the package has to ask the operating system.
 
 Inside Headgate time is an integer count of microseconds since the Unix epoch. A clock gives it in two
-parts: `ticks()`, nanoseconds that only move forward, and `epoch_ns`, the wall time of tick zero. The
+parts: `ticks()`, nanoseconds that only move forward, and `epoch_ns`, the wall time of tick zero in whole microseconds. The
 sum is a wall clock that never steps: an NTP correction or an operator's `date -s` neither hands out
 a fresh allowance nor freezes a key. (Stores with a clock of their own may step all the same, and so
 every algorithm survives a step back; see `algorithms/base.py`.)
@@ -33,7 +33,7 @@ class Clock(Protocol):
 
     @property
     def epoch_ns(self) -> int:
-        """Nanoseconds since the Unix epoch at tick zero."""
+        """Nanoseconds since the Unix epoch at tick zero, in whole microseconds: the last three digits are 0."""
 
     def now_us(self) -> int:
         """Microseconds since the Unix epoch."""
@@ -50,11 +50,11 @@ class SystemClock:
 
     def __init__(self) -> None:
         self.ticks: Ticks = time.monotonic_ns
-        self.epoch_ns = time.time_ns() - time.monotonic_ns()
+        self.epoch_ns = (time.time_ns() - time.monotonic_ns()) // 1000 * 1000
 
     def now_us(self) -> int:
         """Microseconds since the Unix epoch."""
-        return (time.monotonic_ns() + self.epoch_ns) // 1000
+        return (self.ticks() + self.epoch_ns) // 1000
 
     def sleep_us(self, duration_us: int) -> None:
         """Block this thread."""

@@ -176,11 +176,11 @@ def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]
     a sliding window.
     """
     if type(rate) is str and (algorithm is None or type(algorithm) is str):
-        return _limits_of(rate, algorithm)  # The usual case, in front of the questions.
+        return known_limits(rate, algorithm)  # The usual case, in front of the questions.
     if algorithm is not None and not isinstance(algorithm, str):
         refuse(f"an algorithm is named by text such as 'token_bucket', not {algorithm!r}")
     if isinstance(rate, str | Rate):
-        return _limits_of(rate, algorithm)
+        return known_limits(rate, algorithm)
     if algorithm is not None:
         refuse(f"{rate!r} already says how it is counted; leave out algorithm={algorithm!r}")
     if not isinstance(rate, tuple(ALGORITHMS.values())):
@@ -189,7 +189,8 @@ def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]
 
 
 @lru_cache(maxsize=16_384)
-def _limits_of(rate: str | Rate, algorithm: str | None) -> tuple[Limit, ...]:
+def known_limits(rate: str | Rate, algorithm: str | None) -> tuple[Limit, ...]:
+    """`limits_of` what is certain to be a rate and a name: a single look into the cache."""
     rates = Rate.parse_all(rate) if isinstance(rate, str) else (rate,)
     return tuple(_limit_of(one, algorithm) for one in rates)
 

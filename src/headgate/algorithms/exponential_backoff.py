@@ -42,6 +42,10 @@ class ExponentialBackoff:
     max_level: int = 5
     retry_us: int = 1_000_000  # What `retry_after` is at level 0; it doubles with each level.
     identity: str = field(init=False, repr=False, compare=False)
+    _now: list[tuple[int, int]] = field(
+        init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
+    )
+    """The bounds of the window that runs now, see `FixedWindow`."""
 
     def __post_init__(self) -> None:
         require_whole("limit", self.limit, 0, MAX_EXACT)
@@ -59,13 +63,13 @@ class ExponentialBackoff:
         if cost > limit or not cost:
             return state, self.peek(state, now_us, cost)
         start_us, count, denials, level, denied, cool_us = self._current(state, now_us)
-        left_us = start_us + window_us - now_us
         if not cool_us or now_us - cool_us >= window_us:
             remaining = (limit >> level or 1) - count - cost
             if remaining >= 0:
-                state = (start_us, count + cost, 0, level, denied, cool_us)
+                left_us = start_us + window_us - now_us
                 if level + denied > 1:  # Each level takes a quiet window to be forgiven.
                     left_us += (level + denied - 1) * window_us
+                state = (start_us, count + cost, 0, level, denied, cool_us)
                 return state, (True, remaining, 0, left_us, level)
             denials += 1
             if denials >= self.denials_per_level:  # More, if it was set lower meanwhile.
@@ -73,15 +77,18 @@ class ExponentialBackoff:
                 level = min(level + 1, self.max_level)
                 if level == self.max_level:
                     cool_us = now_us
-        state = (start_us, count, denials, level, 1, cool_us)
-        return state, self._answer(state, now_us, allowed=False)
+        after = (start_us, count, denials, level, 1, cool_us)
+        if after == state:  # It cools down, and has been asked before.
+            after = state
+        return after, self._answer(after, now_us, allowed=False)
 
     def charge(self, state: Pressure | None, now_us: int, cost: int) -> Pressure | None:
         """`force` without the answer."""
         if not cost:
             return state
         start_us, count, _, level, denied, cool_us = self._current(state, now_us)
-        return (start_us, min(count + cost, MAX_EXACT), 0, level, denied, cool_us)
+        count += cost
+        return (start_us, count if count < MAX_EXACT else MAX_EXACT, 0, level, denied, cool_us)
 
     def peek(self, state: Pressure | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer; a peek is never counted as a denial."""
@@ -150,15 +157,13 @@ class ExponentialBackoff:
 
     def _current(self, state: Pressure | None, now_us: int) -> Pressure:
         """The state as it stands at `now_us`, with every window that has ended accounted for."""
-        if (
-            state is not None
-            and state[0] <= now_us < state[0] + self.window_us
-            and state[5] <= now_us
-        ):
-            return state  # The usual case, without the price of a division.
-        start_us = now_us - now_us % self.window_us
+        start_us, end_us = self._now[0]
+        if not start_us <= now_us < end_us:
+            start_us, end_us = self._turned(now_us)
         if state is None:
             return (start_us, 0, 0, 0, 0, 0)
+        if state[0] == start_us and state[5] <= now_us:
+            return state
         was_us, count, denials, level, denied, cool_us = state
         cool_us = min(cool_us, now_us)
         if was_us >= start_us:
@@ -167,6 +172,12 @@ class ExponentialBackoff:
         if quiet:
             denials = 0
         return (start_us, 0, denials, max(0, level - quiet), 0, cool_us)
+
+    def _turned(self, now_us: int) -> tuple[int, int]:
+        """Remember the window that runs now."""
+        start_us = now_us - now_us % self.window_us
+        bounds = self._now[0] = (start_us, start_us + self.window_us)
+        return bounds
 
     def _cooling(self, cool_us: int, now_us: int) -> bool:
         return cool_us > 0 and now_us - cool_us < self.window_us

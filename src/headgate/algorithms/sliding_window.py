@@ -52,6 +52,11 @@ class SlidingWindow:
     identity: str = field(init=False, repr=False, compare=False)
     step_us: int = field(init=False, repr=False, compare=False)
     steps: int = field(init=False, repr=False, compare=False)
+    most: int = field(init=False, repr=False, compare=False)  # What a counter can hold.
+    _now: list[tuple[int, int]] = field(
+        init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
+    )
+    """The bounds of the window that runs now, see `FixedWindow`."""
 
     def __post_init__(self) -> None:
         require_whole("limit", self.limit, 0, MAX_LIMIT)
@@ -61,17 +66,21 @@ class SlidingWindow:
         object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
         object.__setattr__(self, "step_us", step_us)
         object.__setattr__(self, "steps", -(-self.window_us // step_us))
+        object.__setattr__(self, "most", MAX_PRODUCT // self.steps)
 
     def take(
         self, state: Counters | None, now_us: int, cost: int
     ) -> tuple[Counters | None, Answer]:
         """Take `cost` units if they fit."""
-        window_us = self.window_us
-        if state is not None and state[0] <= now_us < state[0] + window_us:
-            start_us, previous, current = state  # The usual case, without the price of a division.
-        else:
-            start_us, previous, current = self._counters(state, now_us)
-        left_us = start_us + window_us - now_us
+        start_us, end_us = self._now[0]
+        if not start_us <= now_us < end_us:
+            start_us, end_us = self._turned(now_us)
+        was_us = previous = current = 0
+        if state is not None:
+            was_us, previous, current = state
+            if was_us != start_us:
+                previous, current = self._moved(state, start_us)
+        left_us, window_us = end_us - now_us, self.window_us
         remaining = self.limit - current - cost
         if previous:  # Its weight is rounded up, and so is what it takes in whole units.
             remaining += previous * (-left_us // self.step_us) // self.steps
@@ -81,10 +90,10 @@ class SlidingWindow:
                 return state, (True, remaining, 0, left_us + window_us, 0)
             reset_after_us = left_us + window_us if current else left_us if previous else 0
             return state, (True, remaining, 0, reset_after_us, 0)
-        if state is not None and state[0] > start_us:  # The clock stepped back.
+        if was_us > start_us:  # The clock stepped back.
             state = (start_us, previous, current)
         if previous or not current or cost > self.limit:
-            return state, self._denied(previous, current, start_us + window_us, now_us, cost)
+            return state, self._denied(previous, current, end_us, now_us, cost)
         # The current window has to become the previous one, and to fade to what leaves room.
         remaining += cost
         faded = (self.limit - cost) * self.steps // current
@@ -107,7 +116,7 @@ class SlidingWindow:
         """Charge without asking; the counter stops where the arithmetic would stop being exact."""
         start_us, previous, current = self._counters(state, now_us)
         if cost:
-            current = min(current + cost, MAX_PRODUCT // self.steps)
+            current = min(current + cost, self.most)
             state = (start_us, previous, current)
         room = self._room(previous, current, start_us, now_us)
         reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
@@ -117,11 +126,16 @@ class SlidingWindow:
         """`force` without the answer."""
         if not cost:
             return state
-        if state is not None and state[0] <= now_us < state[0] + self.window_us:
-            start_us, previous, current = state
-        else:
-            start_us, previous, current = self._counters(state, now_us)
-        return start_us, previous, min(current + cost, MAX_PRODUCT // self.steps)
+        start_us, end_us = self._now[0]
+        if not start_us <= now_us < end_us:
+            start_us, end_us = self._turned(now_us)
+        previous = current = 0
+        if state is not None:
+            was_us, previous, current = state
+            if was_us != start_us:
+                previous, current = self._moved(state, start_us)
+        current += cost
+        return start_us, previous, current if current < self.most else self.most
 
     def mark(self, state: Counters) -> int:
         """The start of the window that was charged."""
@@ -163,6 +177,12 @@ class SlidingWindow:
         require_whole("current", current, 0, 2 * MAX_LIMIT)
         return start_us, previous, current
 
+    def _turned(self, now_us: int) -> tuple[int, int]:
+        """Remember the window that runs now."""
+        start_us = now_us - now_us % self.window_us
+        bounds = self._now[0] = (start_us, start_us + self.window_us)
+        return bounds
+
     def _counters(self, state: Counters | None, now_us: int) -> Counters:
         """The state as it stands at `now_us`."""
         start_us = now_us - now_us % self.window_us
@@ -178,7 +198,7 @@ class SlidingWindow:
         if was_us < start_us:
             return 0, 0
         # Both lie in this window or ahead of it: they count as now.
-        return 0, min(previous + current, MAX_PRODUCT // self.steps)
+        return 0, min(previous + current, self.most)
 
     def _weight(self, start_us: int, now_us: int) -> int:
         """How much of the previous window still counts, in steps, rounded up."""

@@ -76,11 +76,11 @@ class TokenBucket:
             backlog = state & BACKLOG_MASK
             passed_us = now_us - (state >> STAMP_SHIFT)
             if passed_us > 0:
-                backlog -= passed_us * GRAIN
+                backlog -= passed_us << GRAIN_BITS
                 if backlog < 0:
                     backlog = 0
         emission = self.emission
-        asked = backlog + cost * emission
+        asked = backlog + (emission if cost == 1 else cost * emission)
         left = self.capacity - asked
         # Shifts, because dividing a number of this size costs as much as all the rest.
         if left >= 0 and cost <= self.burst:
@@ -103,7 +103,15 @@ class TokenBucket:
         """`force` without the answer."""
         if not cost:
             return state
-        backlog = self._backlog(state, now_us) + cost * self.emission
+        backlog = 0
+        if state is not None:
+            backlog = state & BACKLOG_MASK
+            passed_us = now_us - (state >> STAMP_SHIFT)
+            if passed_us > 0:
+                backlog -= passed_us << GRAIN_BITS
+                if backlog < 0:
+                    backlog = 0
+        backlog += cost * self.emission
         return now_us << STAMP_SHIFT | (backlog if backlog < MAX_EXACT else MAX_EXACT)
 
     def line_up(

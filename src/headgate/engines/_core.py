@@ -7,12 +7,12 @@ own, or shared with strangers when memory is full (see `_table.py`).
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import TYPE_CHECKING
 
 from .. import fork
 from ..algorithms import limit_of_identity
 from ..charge import require_key
+from ._baton import Baton
 from ._reservations import Reservations
 from ._table import SECRET_BYTES, SHARED_STATES, Place, Table, shared_index
 from .state_file import Content, Row, StateFile, TableName
@@ -32,7 +32,7 @@ class Core:
 
     def __init__(self, max_keys: int) -> None:
         self.max_keys = max_keys
-        self.lock = threading.Lock()
+        self.lock = Baton()
         self.tables: dict[TableName, Table] = {}
         self.reservations = Reservations()
         self.keys = 0
@@ -44,7 +44,7 @@ class Core:
 
     def after_fork(self) -> None:
         """In a child: nobody holds the lock, and the state file is the parent's."""
-        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+        self.lock.after_fork()
         if self.file is not None:
             self.file.after_fork()
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ONE = 1
 TAKE = Kind.TAKE
+NEW = tuple.__new__
+"""Makes a named tuple of all its values, in a third of the time that its own constructor takes."""
 
 
 class Counters(NamedTuple):
@@ -109,15 +111,15 @@ class MemoryEngine:
         """A function that takes units of `limit` for a key: the fast path."""
         core = self._core
         table = self._table(limit, rule)
-        acquire, release = core.lock.acquire, core.lock.release
-        ticks, epoch_ns, take = self.clock.ticks, self.clock.epoch_ns, limit.take
+        acquire, release = core.lock.take, core.lock.give
+        ticks, epoch_us, take = self.clock.ticks, self.clock.epoch_ns // 1000, limit.take
         context = ENGINE if rule is None else Context(rule=rule)
         take_new = core.take_new
 
         def hit(key: str, cost: int) -> Decision:
             if cost is not ONE:  # The usual cost needs no check; `True` is another object.
                 require_cost(cost)
-            now_us = (ticks() + epoch_ns) // 1000
+            now_us = ticks() // 1000 + epoch_us
             acquire()
             try:
                 states = table.young
@@ -133,7 +135,7 @@ class MemoryEngine:
                 require_key(key)
                 raise
             finally:
-                release()
+                release(None)
             return Decision((key, limit, answer, context))
 
         return hit
@@ -281,53 +283,58 @@ class MemoryEngine:
         return table
 
     def _decide(self, request: Request) -> Decision:
-        with self._core.lock:
+        charges, wait_us, reserve_us, token = request
+        lock = self._core.lock
+        lock.take()
+        try:
             now_us = self.clock.now_us()
-            if not (request.wait_us or request.reserve_us or request.token):
-                granted = self._take_all(request.charges, now_us)
+            if not (wait_us or reserve_us or token):
+                granted = self._take_all(charges, now_us)
                 if granted is not None:
                     return granted
-            for charge in request.charges:
+            for charge in charges:
                 require_key(charge.key)
-            if request.reserve_us:
-                self._core.reservations.make_way(request.token, now_us)
+            if reserve_us:
+                self._core.reservations.make_way(token, now_us)
             steps = self._evaluate(request, now_us)
             if all(step.answer[0] or step.charge.kind is Kind.SHADOW for step in steps):
                 return self._grant(request, steps, now_us)
             return self._deny(steps, now_us)
+        finally:
+            lock.give(None)
 
     def _take_all(self, charges: tuple[Charge, ...], now_us: int) -> Decision | None:
-        """The usual case in one go: known keys, each charged once, and all of it fits.
+        """The usual case in one go: every key is known, and all of it fits.
 
-        Anything else is left to the steps below: nothing is written before all of it is known to fit, and
-        what a key that was named twice has written is taken back.
+        Each charge is written at once. As soon as one is not like that all are taken back, which nobody has seen,
+        and the steps below begin anew.
         """
         by_rule = self._by_rule
-        steps: list[tuple[dict[str, State], str, State, State]] = []
+        undo: list[tuple[dict[str, State], str, State]] = []
         answers: list[tuple[str, Limit, Answer, Context]] = []
-        for charge in charges:
-            known = by_rule.get(charge.rule)
-            if charge.kind is not TAKE or known is None:
-                return None
-            key = charge.key
-            tables, context = known
-            for limit in charge.limits:
-                table = tables.get(limit.identity)
-                state = None if table is None else table.young.get(key)
-                if table is None or state is None:
+        try:
+            for charge in charges:
+                known = by_rule.get(charge.rule)
+                if charge.kind is not TAKE or known is None:
                     return None
-                after, answer = limit.take(state, now_us, charge.cost)
-                if not answer[0]:
-                    return None
-                table.limit = limit
-                steps.append((table.young, key, state, after))
-                answers.append((key, limit, answer, context))
-        for states, key, state, after in steps:
-            if states[key] is not state:  # Named twice.
-                for written, its_key, its_state, _ in steps:
-                    written[its_key] = its_state
-                return None
-            states[key] = after
+                key, cost = charge.key, charge.cost
+                tables, context = known
+                for limit in charge.limits:
+                    table = tables.get(limit.identity)
+                    state = None if table is None else table.young.get(key)
+                    if table is None or state is None:
+                        return None
+                    after, answer = limit.take(state, now_us, cost)
+                    if not answer[0]:
+                        return None
+                    table.limit = limit
+                    undo.append((table.young, key, state))
+                    table.young[key] = after
+                    answers.append((key, limit, answer, context))
+            undo.clear()
+        finally:
+            for states, key, state in reversed(undo):
+                states[key] = state
         return _granted(answers)
 
     def _evaluate(self, request: Request, now_us: int) -> list[Step]:
@@ -442,5 +449,5 @@ def _granted(answers: list[tuple[str, Limit, Answer, Context]]) -> Decision:
     for one in answers:
         if one[2][1] < least[2][1]:
             least = one
-    together = Context("engine", False, least[3].rule, None, tuple(answers))  # noqa: FBT003 - for speed
+    together = NEW(Context, ("engine", False, least[3].rule, None, tuple(answers), None, None))
     return Decision((least[0], least[1], least[2], together))
