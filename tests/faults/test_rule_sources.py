@@ -21,13 +21,14 @@ from headgate.rules.editing import Editor
 from headgate.rules.lastgood import LastGood
 from headgate.rules.live import LiveRules
 from headgate.rules.sources.base import SourceError, Store, VersionConflict
+from headgate.rules.sources.etcd import EtcdStore
 from headgate.rules.sources.opening import open_store
 from tests.servers.etcd import Etcd
 from tests.servers.process import wait_until
 from tests.servers.rule_stores import fresh_url
 from tests.servers.zookeeper import ZooKeeper
 
-CHANGES = int(os.environ.get("HEADGATE_RULE_CHANGES", "200"))
+CHANGES = int(os.environ.get("HEADGATE_RULE_CHANGES", "120"))
 SEED = int(os.environ.get("HEADGATE_SEED", "7"))
 FOLLOWER = Path(__file__).with_name("rule_follower.py")
 SESSION_SECONDS = 2.0
@@ -239,6 +240,41 @@ def test_a_node_started_while_the_source_is_down_serves_the_last_good_set_and_ca
         assert live.problem is None
     finally:
         live.close()
+
+
+@pytest.mark.slow  # Silence has to last for a while before it means something.
+def test_a_server_that_hangs_is_left_for_another(
+    rule_servers: ZooKeeper | Etcd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open and nothing comes: that must not be taken for peace."""
+    monkeypatch.setattr("headgate.rules.sources.etcd.store.HEARTBEAT", 0.2)
+    monkeypatch.setattr("headgate.rules.sources.etcd.store.SILENCE", 0.6)
+    is_zookeeper = isinstance(rule_servers, ZooKeeper)
+    url = fresh_url(rule_servers, "?session_timeout=1" if is_zookeeper else "?timeout=1")
+    live: LiveRules | None = None
+    with a_store(url) as store:
+        try:
+            push(store, alike(10))
+            live = LiveRules(open_store(url))
+            wait_until(lambda: live.stale_seconds == 0, "it listens")
+            port = _port_of(live)
+            next(node for node in rule_servers.nodes if node.port == port).stop()
+            version = push(store, alike(11))
+            wait_until(lambda: live.version >= version, "the change came another way", within_s=15)
+            wait_until(lambda: live.stale_seconds == 0, "it listens again", within_s=15)
+            assert live.problem is None
+        finally:
+            rule_servers.heal()
+            if live is not None:
+                live.close()
+
+
+def _port_of(live: LiveRules) -> int:
+    """Of the server that a node listens to."""
+    source: Any = live._source
+    if isinstance(source, EtcdStore):
+        return int(source._client._in_order()[0].host.rpartition(":")[2])
+    return int(source._client._connection._socket.getpeername()[1])
 
 
 def test_of_two_editors_one_wins_and_the_other_is_told(rules_url: str) -> None:

@@ -64,7 +64,7 @@ def test_a_private_znode_is_closed_to_strangers(
     zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(1)
-    caplog.set_level(1, "headgate.rules.zookeeper")
+    caplog.set_level(1, "headgate.rules.zookeeper.kazoo")
     url = fresh_url(zookeeper_server)
     with a_store(as_user(url, "ann")) as store:
         push(store)

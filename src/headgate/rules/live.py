@@ -232,6 +232,8 @@ class LiveRules:
             if self._closed:
                 return
             wake.clear()
+            if self._stale_since is None and not self._source.in_touch:
+                self._stale_since = time.monotonic()
             with self._loading:
                 reachable = self._load_or_tell()
             if reachable:

@@ -47,7 +47,11 @@ from .tree import Node, Outrun, State, TreeStore, Unsure, Write, relevant
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-log = logging.getLogger("headgate.rules.zookeeper")
+kazoo_log = logging.getLogger("headgate.rules.zookeeper.kazoo")
+if (
+    kazoo_log.level == logging.NOTSET
+):  # It tells of every attempt to connect; we tell of every outage, once.
+    kazoo_log.setLevel(logging.ERROR)
 
 
 class _Discreet(logging.Filter):
@@ -58,7 +62,7 @@ class _Discreet(logging.Filter):
         return "passwd" not in str(record.msg) and not any(isinstance(one, Auth) for one in given)
 
 
-log.addFilter(_Discreet())
+kazoo_log.addFilter(_Discreet())
 
 TIMEOUT_SECONDS: Final = 5.0
 SESSION_SECONDS: Final = 10.0
@@ -383,7 +387,7 @@ def _client(location: Location) -> Any:
         auth_data=[("digest", name)] if location.username else None,
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0),
         command_retry=KazooRetry(max_tries=0),
-        logger=log,
+        logger=kazoo_log,
         use_ssl=secure,
         verify_certs=True,
         check_hostname=secure,

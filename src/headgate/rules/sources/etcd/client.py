@@ -29,12 +29,6 @@ TIMEOUT_SECONDS: Final = 2.0
 SHUN_SECONDS: Final = 5.0
 """How long a server that failed is asked last."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-# etcd hangs up on clients that ping more often than every 5 s, or without a call under way.
-KEEPALIVE: Final = (
-    ("grpc.keepalive_time_ms", 5_500),
-    ("grpc.keepalive_timeout_ms", 2_000),
-    ("grpc.keepalive_permit_without_calls", 0),
-)
 RECONNECT: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -183,7 +177,6 @@ class _Server:
 
     def __init__(self, host: str, credentials: grpc.ChannelCredentials | None) -> None:
         options = [
-            *KEEPALIVE,
             *RECONNECT,
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -210,6 +203,7 @@ class _Server:
             request_serializer=messages.WatchRequest.SerializeToString,
             response_deserializer=messages.WatchResponse.FromString,
         )
+        self.host = host
         self.shunned_until = 0.0
 
     def shun(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import queue
 import random
 import threading
+import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aetcd.rpc import rpc_pb2 as messages
@@ -28,6 +29,9 @@ log = logging.getLogger("headgate.rules.etcd")
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
+HEARTBEAT: Final = 2.0
+SILENCE: Final = 5.0
+"""After this long without any answer, heartbeats included, a watch counts as broken."""
 EQUAL, LESS = messages.Compare.EQUAL, messages.Compare.LESS
 MOD = messages.Compare.MOD
 
@@ -149,7 +153,9 @@ class EtcdStore(TreeStore):
 class _Watcher:
     """A thread that keeps a watch open, on whichever server answers, without a gap.
 
-    It waits until something has been read, for only then is there a revision to watch from.
+    It waits until something has been read, for only then is there a revision to watch from. A server that hangs looks like
+    one that has nothing to tell, so it is asked for its progress now and then. (gRPC's own keep-alive will not do: etcd
+    hangs up on clients that use it often enough to be of use.)
     """
 
     def __init__(
@@ -165,6 +171,7 @@ class _Watcher:
         self._stopped = threading.Event()
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._cancel: Callable[[], None] = _nothing
+        self._heard = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="headgate-etcd-watch", daemon=True)
 
     def start(self) -> None:
@@ -199,22 +206,33 @@ class _Watcher:
             self._stopped.wait(pause * random.uniform(0.5, 1.0))
 
     def _created(self, requests: queue.SimpleQueue[Any]) -> Iterator[Any]:
-        """The requests of one stream: the watches, then nothing until it is to end."""
+        """The requests of one stream: the watches, then heartbeats until it is to end. gRPC has a thread for this."""
         for key, end in self._ranges:
             yield messages.WatchRequest(
                 create_request=messages.WatchCreateRequest(
                     key=key, range_end=end, start_revision=self._next
                 )
             )
-        requests.get()
+        while True:
+            try:
+                requests.get(timeout=HEARTBEAT)
+            except queue.Empty:
+                if time.monotonic() - self._heard > SILENCE:
+                    self._cancel()
+                    return
+                yield messages.WatchRequest(progress_request=messages.WatchProgressRequest())
+            else:
+                return
 
     def _listen(self, stream: Any, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
+        self._heard = time.monotonic()
         if self._stopped.is_set():
             return
         created = 0
         try:
             for response in stream:
+                self._heard = time.monotonic()
                 if response.canceled:
                     self._forget_compacted(response)
                     return
