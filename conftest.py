@@ -35,15 +35,22 @@ from tests.servers.rule_stores import (  # noqa: F401
     zookeeper_server,
 )
 from tests.servers.zookeeper import ZooKeeper
+from tests.service.running import service
 
 # A pattern is matched from the right, so it holds at any depth below `path`.
 in_markdown: list[Parser] = [PythonCodeBlockParser(), SkipParser()]
 readme = Sybil(in_markdown, path=".", pattern="README.md")
+SERVICE_PAGES = (
+    *("tutorials/first-service.md", "how-to/run-the-service.md", "how-to/check-over-http.md"),
+)
 pages = Sybil(
     in_markdown,
     path="docs",
     pattern="*.md",
-    excludes=["decisions/*.md", "how-to/use-redis*.md", "how-to/rules-from-*.md"],
+    excludes=[
+        *("decisions/*.md", "how-to/use-redis*.md", "how-to/rules-from-*.md"),
+        *SERVICE_PAGES,
+    ],
 )
 # Pages about a store find a real one in the environment, as their reader does.
 stores = [
@@ -68,13 +75,25 @@ places = [
         ("etcd", "etcd_in_environment"),
     ]
 ]
+# Pages about the service find one running.
+services = [
+    Sybil(
+        [*in_markdown, ConsoleBlockParser()],
+        path="docs",
+        pattern=page,
+        fixtures=["service_in_environment"],
+    )
+    for page in SERVICE_PAGES
+]
 docstrings = Sybil(
     [DocTestParser()],
     path="src",
     pattern="*.py",
     document_types={".py": PythonDocStringDocument},
 )
-pytest_collect_file = SybilCollection([readme, pages, *stores, *places, docstrings]).pytest()
+pytest_collect_file = SybilCollection(
+    [readme, pages, *stores, *places, *services, docstrings]
+).pytest()
 
 
 @pytest.fixture
@@ -128,6 +147,13 @@ def etcd_in_environment(
 ) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("RULES", fresh_url(etcd_server))
+        yield
+
+
+@pytest.fixture(scope="module")
+def service_in_environment() -> Iterator[None]:
+    with service() as running, pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("HEADGATE_URL", f"http://127.0.0.1:{running.port}")
         yield
 
 

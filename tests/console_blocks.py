@@ -1,8 +1,8 @@
 """Console blocks of the documentation, run as their reader would run them.
 
 A line that begins with `$` is a command; the lines below it are what it prints, with `...` for what differs from run to run.
-`$ headgate …` runs in this process, `$ cat FILE` shows a file; nothing else is known here. Variables are those of the
-environment. Exit codes are not shown, so a command that fails must say so in what it prints.
+`$ headgate …` runs in this process, `$ cat FILE` shows a file, `$ curl …` asks the service that `HEADGATE_URL` names in the place of
+the one at its usual address; nothing else is known here. Variables are those of the environment. Exit codes are not shown, so a command that fails must say so in what it prints.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import doctest
 import io
 import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from sybil import Example
 from sybil.parsers.myst import CodeBlockParser
 
 from headgate.cli import main
+
+USUAL_ADDRESS = "http://127.0.0.1:8080"
 
 
 class ConsoleBlockParser(CodeBlockParser):
@@ -48,6 +51,9 @@ def _run(command: str) -> str:
     words = [os.path.expandvars(word) for word in shlex.split(command)]
     if words[0] == "cat":
         return Path(words[1]).read_text()
+    if words[0] == "curl":
+        asked = [word.replace(USUAL_ADDRESS, os.environ["HEADGATE_URL"]) for word in words]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout + "\n"
     assert words[0] == "headgate", command
     output = io.StringIO()
     terminal: Any = output

@@ -46,7 +46,6 @@ NOT_JSON: Final = Kind(415, "not-json", "The body must be JSON")
 TOO_MANY: Final = Kind(429, "too-many-connections", "Too many connections from one address")
 FAILED: Final = Kind(500, "internal-error", "Something went wrong here")
 NO_ANSWER: Final = Kind(503, "store-unavailable", "The store does not answer")
-NO_RULES: Final = Kind(503, "no-rules", "This service has no rules")
 
 
 class ProblemError(Exception):

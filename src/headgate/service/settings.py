@@ -39,7 +39,7 @@ class Settings:
     host: str = _about("127.0.0.1", "the address to listen on")
     port: int = _about(8080, "the port to listen on; 0 takes a free one")
     workers: int = _about(1, "processes that serve; more than one needs a shared engine")
-    engine: str = _about("memory://", "where counts live: memory:// or redis://…", secret=True)
+    engine: str = _about("memory://", "where counts live: a URL such as memory:// or redis://localhost", secret=True)
     namespace: str = _about("", "keys of two namespaces never meet")
     rules: str = _about("", "a rules file or source; without one, the starter rules", secret=True)
 

@@ -1,0 +1,31 @@
+"""The pages about the service: the one that a program writes, and what they say about codes and fields."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+from headgate.service import problems, wire
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+def test_the_page_of_settings_is_as_its_program_writes_it() -> None:
+    """`python docs/reference/write_settings.py` writes it anew."""
+    program = runpy.run_path(str(REFERENCE / "write_settings.py"))
+    assert (REFERENCE / "settings.md").read_text(encoding="utf-8") == program["page"]()
+
+
+def test_every_field_of_the_check_api_is_in_the_reference() -> None:
+    page = (REFERENCE / "http.md").read_text(encoding="utf-8")
+    kinds = (wire.Check, wire.Decide, wire.Reserve, wire.Settle, wire.Acquire, wire.Answer)
+    fields = {name for kind in kinds for name in kind.__struct_fields__}
+    assert [name for name in sorted(fields) if f"`{name}`" not in page] == []
+
+
+def test_every_problem_of_the_check_api_is_in_the_reference() -> None:
+    page = (REFERENCE / "http.md").read_text(encoding="utf-8")
+    kinds = [one for one in vars(problems).values() if isinstance(one, problems.Kind)]
+    of_management = {"forbidden", "internal-error"}
+    missing = {kind.code for kind in kinds if f"`{kind.code}`" not in page} - of_management
+    assert missing == set()
