@@ -60,10 +60,13 @@ class Service(Server):
 
 @contextlib.contextmanager
 def service(
-    *options: str, environment: Mapping[str, str] | None = None, tls: bool = False
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    tls: bool = False,
+    port: int | None = None,
 ) -> Iterator[Service]:
-    """Start a service with these options, and end it."""
-    (port,) = free_ports(1)
+    """Start a service with these options, and end it; on a free port, if none is named."""
+    port = free_ports(1)[0] if port is None else port
     command = [sys.executable, "-m", "headgate", "serve", "--port", str(port), *options]
     with tempfile.TemporaryDirectory(prefix="headgate-service-") as folder:
         running = Service(
