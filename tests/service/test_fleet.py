@@ -160,6 +160,7 @@ def test_a_fleet_admits_exactly_the_limit_through_a_kill_and_a_join(tmp_path: Pa
         ThreadPoolExecutor(1) as beside,
         contextlib.ExitStack() as stack,
     ):
+        stack.callback(history.over.set)  # Whatever happens, users go home.
         ports = free_ports(4)  # nginx knows the fourth from the beginning, as a fleet's own would.
 
         def node(number: int) -> Service:
