@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers.process import HOST, NotInstalledError, Server, free_ports, wait_until
+from tests.servers.tls import Certificates, make_certificates
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 LOGGER = Path("/usr/share/java/slf4j-simple.jar")
+NETWORK = ":".join(map(str, Path("/usr/share/java").glob("netty-*.jar")))  # TLS needs it.
 TICK_MS = 500  # A session can then be as short as one second.
 
 
@@ -20,11 +22,12 @@ class ZooKeeper:
     """Servers that agree, and what a test can do to them."""
 
     nodes: list["ZooKeeperNode"]
+    certificates: Certificates | None = None
 
     @property
     def hosts(self) -> str:
         """Every server's address, as a URL wants them."""
-        return ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+        return ",".join(f"{HOST}:{node.tls_port or node.port}" for node in self.nodes)
 
     @property
     def leader(self) -> "ZooKeeperNode":
@@ -73,7 +76,7 @@ class ZooKeeperNode(Server):
                 java,
                 *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-                *("-cp", f"{JAR}:{LOGGER}"),
+                *("-cp", f"{JAR}:{LOGGER}:{NETWORK}"),
                 "org.apache.zookeeper.server.quorum.QuorumPeerMain",
                 config,
             ],
@@ -81,6 +84,7 @@ class ZooKeeperNode(Server):
             ready=lambda: True,
         )
         self.port = port
+        self.tls_port = settings.get("secureClientPort")
 
     def __repr__(self) -> str:
         return f"<ZooKeeper on port {self.port}>"
@@ -106,11 +110,12 @@ class ZooKeeperNode(Server):
 
 
 @contextlib.contextmanager
-def zookeeper(count: int = 3) -> Iterator[ZooKeeper]:
-    """An ensemble of `count` servers."""
+def zookeeper(count: int = 3, *, tls: bool = False) -> Iterator[ZooKeeper]:
+    """An ensemble of `count` servers; with `tls` they take only clients that have a certificate."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-")))
-        ports = free_ports(3 * count)
+        certificates = make_certificates(folder) if tls else None
+        ports = free_ports(4 * count)
         members = {
             f"server.{at + 1}": f"{HOST}:{ports[count + at]}:{ports[2 * count + at]}"
             for at in range(count)
@@ -132,9 +137,10 @@ def zookeeper(count: int = 3) -> Iterator[ZooKeeper]:
                 "maxClientCnxns": 0,
                 "forceSync": "no",
                 **(members if count > 1 else {}),
+                **(_tls_settings(certificates, ports[3 * count + at]) if certificates else {}),
             }
             nodes.append(ZooKeeperNode(own, ports[at], settings))
-        ensemble = ZooKeeper(nodes)
+        ensemble = ZooKeeper(nodes, certificates)
         for node in nodes:
             stack.callback(node.kill)
             node.start()
@@ -143,3 +149,23 @@ def zookeeper(count: int = 3) -> Iterator[ZooKeeper]:
         except TimeoutError as late:
             raise RuntimeError("\n".join(node.log[-2_000:] for node in nodes)) from late
         yield ensemble
+
+
+def _tls_settings(files: Certificates, port: int) -> dict[str, str | int]:
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 # As in `tls`.
+
+    key = form.load_pem_private_key(files.server_key.read_bytes(), None)
+    as_java_likes_it = key.private_bytes(
+        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+    )
+    store = files.server.with_name("keystore.pem")
+    store.write_bytes(as_java_likes_it + files.server.read_bytes())
+    return {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "secureClientPort": port,
+        "secureClientPortAddress": HOST,
+        "ssl.keyStore.location": str(store),
+        "ssl.keyStore.type": "PEM",
+        "ssl.trustStore.location": str(files.authority),
+        "ssl.trustStore.type": "PEM",
+    }
