@@ -90,6 +90,24 @@ def test_every_check_is_in_the_histogram(plain: Service) -> None:
     assert found["headgate_check_duration_seconds_bucket"]["+Inf",] == total
 
 
+def test_answers_are_counted_by_their_status(plain: Service) -> None:
+    before = scraped(plain).get("headgate_http_requests_total", {})
+    plain.check("answered")
+    plain.ask("POST", "/check", {"key": "answered", "limit": "x"})
+    plain.ask("POST", "/check?status=1", {"key": "answered", "limit": 1, "cost": 2})
+    plain.ask("GET", "/api/nodes")
+    plain.ask("GET", "/api/rules/none")
+    after = scraped(plain)["headgate_http_requests_total"]
+    grown = {labels: many - before.get(labels, 0) for labels, many in after.items()}
+    assert {labels: many for labels, many in grown.items() if many and labels[1] != "/metrics"} == {
+        ("POST", "checks", "200"): 1,
+        ("POST", "checks", "422"): 1,
+        ("POST", "checks", "429"): 1,
+        ("GET", "/api/nodes", "200"): 1,
+        ("GET", "/api/rules/{rule_id}", "404"): 1,
+    }
+
+
 def test_labels_hold_no_key_and_no_path_that_was_sent(plain: Service) -> None:
     plain.check("a-key-of-somebody")
     plain.ask("GET", "/api/rules/somebodys-rule")

@@ -29,6 +29,7 @@ Figures: TypeAlias = dict[str, list[tuple[tuple[str, ...], Value]]]
 """By metric: what it says, for each set of labels."""
 
 SECONDS: Final = tuple(bound_ns / 1e9 for bound_ns in BUCKETS_NS)
+FAST: Final = "checks"
 SIZES: Final = tuple(map(float, BATCH_SIZES))
 
 
@@ -65,7 +66,8 @@ METRICS: Final = (
     _counter("check_failures", "Checks without a decision because the store failed, by whether they may have been charged.",
              "charged"),
     _counter("ignored_fields", "Fields in the bodies of checks that nobody knows."),
-    _counter("http_requests", "Requests to management, by method, route and status.", "method", "route", "status"),
+    _counter("http_requests", "Answers, by method, route ('checks' for the fast endpoints) and status.",
+             "method", "route", "status"),
     _histogram("http_request_duration_seconds", "Time that requests to management took."),
     _gauge("store_up", "Whether the store of the counts answers.", "min"),
     _counter("store_outages", "How often the store has gone away."),
@@ -139,8 +141,14 @@ class Gauges:
         recorder = self._desk.recorder
         return {
             "http_requests_total": [
-                ((method, route, str(status)), many)
-                for (method, route, status), many in recorder.http.items()
+                *(
+                    ((*route, str(status)), many)
+                    for (*route, status), many in recorder.http.items()
+                ),
+                *(
+                    (("POST", FAST, str(status)), many)
+                    for status, many in recorder.fast_answers.items()
+                ),
             ],
             "http_request_duration_seconds": [((), recorder.http_durations.value)],
         }

@@ -10,6 +10,7 @@ called after every decision. Both are plain calls without I/O.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -74,6 +75,9 @@ class Board(Protocol):
 class Recorder(Protocol):
     """Counts what the node does; called on the hot path, so: integer adds, no I/O."""
 
+    fast_answers: defaultdict[int, int]
+    """Answers of the hot path, by status; it counts them itself."""
+
     def record(self, decision: Decision, took_ns: int = 0) -> None:
         """A decision was made, and took that long."""
 
@@ -110,6 +114,7 @@ class NoRecorder:
 
     def __init__(self) -> None:
         self.decisions = self.denials = self.failures = self.ignored_fields = 0
+        self.fast_answers: defaultdict[int, int] = defaultdict(int)
 
     def record(self, decision: Decision, took_ns: int = 0) -> None:
         """See `Recorder.record`."""

@@ -99,6 +99,7 @@ class HotProtocol(HttpToolsProtocol):
         "_since",
         "_size",
         "_slots",
+        "_statuses",
         "_timed_phase",
         "_timer",
     )
@@ -116,6 +117,7 @@ class HotProtocol(HttpToolsProtocol):
         self._hot = self.hot
         self._heads = self.heads
         self._max_body = self.node.settings.max_body
+        self._statuses = self.node.recorder.fast_answers
         self._common: list[tuple[bytes, bytes]] | None = None
         self._common_lines = b""
         self._endpoint: Endpoint | None = None
@@ -400,6 +402,7 @@ class HotProtocol(HttpToolsProtocol):
 
     def _rendered(self, reply: Reply, *, close: bool) -> bytes:
         status, lines, body = reply
+        self._statuses[status] += 1
         common = self.server_state.default_headers
         if common is not self._common:  # uvicorn makes a new list every second, with a new date.
             self._common = common

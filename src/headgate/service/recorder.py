@@ -11,7 +11,7 @@ by `MAX_BLOCKS`. Every duration is counted, none is sampled.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -117,6 +117,8 @@ class Recorder:
         self.failures: Counter[str] = Counter()
         """Checks that could not be decided, by whether they may have been charged."""
         self.ignored_fields = 0
+        self.fast_answers: defaultdict[int, int] = defaultdict(int)
+        """Answers of the hot path, by status; it counts them itself."""
         self.each_second: list[Callable[[], None]] = []
         """What else is to be done when the board beats."""
         self.http: Counter[tuple[str, str, int]] = Counter()
