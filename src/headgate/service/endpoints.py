@@ -189,7 +189,8 @@ class Endpoints:
                 answers.append({"error": _within_batch(self.problem(error), at).as_dict()})
                 continue
             record(decision, share_ns)
-            answers.append(answer_of(decision, reason(decision)))
+            told = None if decision[3] is not BANNED else reason(decision)
+            answers.append(answer_of(decision, told))
             if not node.store.up:
                 node.store.answered()
         return (OK, JSON + process_time_line(took_ns), wire.encode({"decisions": answers}))

@@ -29,21 +29,18 @@ class StoreWatch:
         self._log = logger or logging.getLogger("headgate.service")
         self._engine: AsyncEngine | None = None
         self._probe: asyncio.Task[None] | None = None
-        self._down_since: float | None = None
+        self._down_since = 0.0
+        self.up = True
+        """Whether the last thing we heard was an answer. A plain attribute: the hot path looks at it."""
         self.last_error = ""
         """What the last failure said; empty when there was none."""
         self.outages = 0
         """How often the store has gone away."""
 
     @property
-    def up(self) -> bool:
-        """Whether the last thing we heard was an answer."""
-        return self._down_since is None
-
-    @property
     def down_for(self) -> float:
         """Seconds since the outage began; 0 while the store is up."""
-        return 0.0 if self._down_since is None else time.monotonic() - self._down_since
+        return 0.0 if self.up else time.monotonic() - self._down_since
 
     def start(self, engine: AsyncEngine) -> None:
         """Watch this engine."""
@@ -59,8 +56,9 @@ class StoreWatch:
     def failed(self, error: EngineError) -> None:
         """A call has failed."""
         self.last_error = str(error)
-        if self._down_since is not None:
+        if not self.up:
             return
+        self.up = False
         self._down_since = time.monotonic()
         self.outages += 1
         self._log.error("the store does not answer: %s", error)
@@ -69,9 +67,9 @@ class StoreWatch:
 
     def answered(self) -> None:
         """A call has been answered; cheap, and only needed while the store counts as down."""
-        if self._down_since is not None:
+        if not self.up:
             self._log.warning("the store answers again, after %.1f s", self.down_for)
-            self._down_since = None
+            self.up = True
 
     async def _keep_probing(self, engine: AsyncEngine) -> None:
         while not self.up:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ..decision import ENGINE
 from .headers import NO_LIMIT
 from .problems import BAD_JSON, BAD_VALUE, ProblemError
 
@@ -141,26 +142,17 @@ _AT = re.compile(r" - at `\$(.*?)`$")
 def answer_of(decision: Decision, reason: str | None = None) -> Answer:
     """The JSON form of a decision."""
     key, limit, (allowed, remaining, retry_us, reset_us, level), context = decision
-    source, degraded, rule, token = context[:4]
-    retry_after = retry_us / 1_000_000 if retry_us >= 0 else None
-    if (
-        rule is None
-        and token is None
-        and not degraded
-        and retry_us >= 0
-        and reason is None
-        and limit is not NO_LIMIT
-    ):
+    if context is ENGINE and retry_us >= 0:  # The usual case, in front of the questions.
         return Answer(
             key,
             allowed,
             limit.limit,
             remaining,
             limit.name,
-            retry_after,
+            retry_us / 1_000_000,
             reset_us / 1_000_000,
             level,
-            source,
+            "engine",
         )
     limited = limit is not NO_LIMIT
     return Answer(
@@ -169,16 +161,16 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
         limit.limit if limited else None,
         remaining if limited else None,
         limit.name,
-        retry_after,
+        retry_us / 1_000_000 if retry_us >= 0 else None,
         reset_us / 1_000_000,
         level,
-        source,
-        rule=rule,
+        context.source,
+        rule=context.rule,
         never=retry_us < 0,
-        degraded=degraded,
-        token=token,
+        degraded=context.degraded,
+        token=context.token,
         reason=reason,
-        rules=tuple(answer_of(one) for one in decision.rules) if context[4] else (),
+        rules=tuple(answer_of(one) for one in decision.rules) if context.rules else (),
     )
 
 
