@@ -1,6 +1,7 @@
 """Where rules are kept: files, ZooKeeper, etcd. These do I/O; what rules mean is not known here.
 
-base      what a source and a store promise      location  URLs
-file      a file that is watched                 journal   how changes are written down, pure
-tree      one node a rule, and how several nodes change as one; zookeeper and etcd are shells on it
+base      what a source and a store promise      location  URLs                    opening  from a URL to a store
+file      a file and its history: file_text changes single rules in it, file_watch notices changes
+tree      one node a rule, and how many nodes change as one: on nodes and journal, which are pure
+zookeeper, etcd                                  the shells on it, each with a client
 """

@@ -34,8 +34,7 @@ from .base import (
 )
 from .file_text import changed_text, rules_of
 from .file_watch import FileWatch
-from .journal import as_bytes, as_text, decode_entry, encode_entry, entry_of
-from .tree import conflict_with
+from .journal import as_bytes, as_text, conflict_with, decode_entry, encode_entry, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

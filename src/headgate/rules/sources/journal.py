@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from .base import KEPT_ENTRIES, Change, Edit, Entry, Head, SourceError
+from .base import KEPT_ENTRIES, Change, Edit, Entry, Head, SourceError, VersionConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 FORMAT: Final = 1
 MAX_PARTS: Final = 64
@@ -162,7 +163,7 @@ def forgettable(names: Iterable[str], revision: int) -> list[str]:
 def escape(rule_id: str) -> str:
     """A rule's id as the name of a node: any text, without slashes or anything a store would refuse."""
     name = quote(rule_id, safe=":@,+=()~!*'")
-    return name.replace(".", "%2E") if name.strip(".") == "" else name
+    return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def unescape(name: str) -> str:
@@ -191,3 +192,16 @@ def _require_format(found: Mapping[str, Any], where: str) -> None:
 
 def _dump(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+def conflict_with(head: Head, rule_ids: Sequence[str]) -> VersionConflict:
+    """What the second of two editors is told."""
+    when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(head.at))
+    named = ", ".join(rule_ids[:5]) + (
+        f" and {len(rule_ids) - 5} more" if len(rule_ids) > 5 else ""
+    )
+    return VersionConflict(
+        f"{head.author} was first: revision {head.revision} ({head.action} of {named}) at {when}; "
+        "nothing was written: look at it and try again",
+        head,
+    )

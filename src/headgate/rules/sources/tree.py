@@ -19,12 +19,11 @@ only not part of the history.
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from .base import KEPT_ENTRIES, Edit, Entry, Head, Progress, Snapshot, SourceError, VersionConflict
 from .journal import (
@@ -32,6 +31,7 @@ from .journal import (
     Mark,
     as_bytes,
     as_text,
+    conflict_with,
     decode_entry,
     decode_mark,
     encode_entry,
@@ -45,50 +45,16 @@ from .journal import (
     parts_of,
     unescape,
 )
+from .nodes import Node, Outrun, State, Unsure, Write, rule_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE_SECONDS: Final = 15.0
 """How long an editor that got no answer tries to find out what became of its change."""
 PAUSE_SECONDS: Final = 0.1
 OVERHEAD: Final = 200
 """Bytes that a write takes in a transaction beside its data; more than any really does."""
-
-
-class Unsure(SourceError):  # noqa: N818 - it says how the caller feels
-    """No answer came: the transaction may have been carried out."""
-
-
-class Outrun(Exception):  # noqa: N818 - not an error: the condition of a transaction did not hold
-    """The condition of a transaction did not hold; nothing was written."""
-
-
-class Node(NamedTuple):
-    """What a node holds, and the version that a transaction can be made to depend on."""
-
-    data: bytes
-    version: int
-
-
-class Write(NamedTuple):
-    """One step of a transaction: a rule or an entry gets new data, or goes."""
-
-    kind: str
-    """`rule` or `entry`."""
-    name: str
-    data: bytes | None
-    node: Node | None
-    """What is there now; the transaction depends on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """The whole tree at one moment."""
-
-    version: int
-    rules: Mapping[str, Node]
-    head: Node | None
 
 
 class TreeStore(ABC):
@@ -154,7 +120,7 @@ class TreeStore(ABC):
         """By rule id, the node's name and its text; of two nodes with one id, the second is called as its node."""
         found: dict[str, tuple[str, str]] = {}
         for name, data in snapshot.documents.items():
-            rule_id = _rule_id(name, data)
+            rule_id = rule_id_of(name, data)
             while rule_id in found:
                 rule_id = (
                     f"{unescape(name)} (again)" if rule_id == unescape(name) else unescape(name)
@@ -340,19 +306,6 @@ class TreeStore(ABC):
         )
 
 
-def conflict_with(head: Head, rule_ids: Sequence[str]) -> VersionConflict:
-    """What the second of two editors is told."""
-    when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(head.at))
-    named = ", ".join(rule_ids[:5]) + (
-        f" and {len(rule_ids) - 5} more" if len(rule_ids) > 5 else ""
-    )
-    return VersionConflict(
-        f"{head.author} was first: revision {head.revision} ({head.action} of {named}) at {when}; "
-        "nothing was written: look at it and try again",
-        head,
-    )
-
-
 def _writes(entry: Entry, state: State) -> list[Write]:
     """What is left to do until every rule is as the entry wants it."""
     return [
@@ -361,17 +314,3 @@ def _writes(entry: Entry, state: State) -> list[Write]:
         if (data := None if change.after is None else as_bytes(change.after))
         != ((node := state.rules.get(change.name)) and node.data)
     ]
-
-
-def _rule_id(name: str, data: bytes) -> str:
-    try:
-        found = json.loads(data)
-    except ValueError:
-        found = None
-    named = found.get("rule_id") if isinstance(found, dict) else None
-    return named if isinstance(named, str) else unescape(name)
-
-
-def relevant(names: Iterable[str]) -> list[str]:
-    """The names of nodes that hold rules: a name that begins with a dot is somebody's private matter."""
-    return sorted(name for name in names if not name.startswith("."))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from headgate.rules.sources.base import Change, Edit, Snapshot, SourceError
-from headgate.rules.sources.tree import Node, Outrun, State, TreeStore, Write
+from headgate.rules.sources.nodes import Node, Outrun, State, Write
+from headgate.rules.sources.tree import TreeStore
 
 
 class Crash(BaseException):

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.rules.sources import tree as tree_module
 from headgate.rules.sources.base import SourceError, VersionConflict
-from headgate.rules.sources.tree import Unsure
+from headgate.rules.sources.nodes import Unsure
 from tests.unit.rules.sources.memory_tree import Crash, MemoryTree, Shared, an_edit, rule
 
 SMALL = {f"r{at}": rule(f"r{at}") for at in range(3)}

@@ -20,7 +20,7 @@ from aetcd.rpc import rpc_pb2 as messages
 
 from ..base import SourceError
 from ..location import Location, uses_tls
-from ..tree import Unsure
+from ..nodes import Unsure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

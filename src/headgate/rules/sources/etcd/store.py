@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from aetcd.rpc import rpc_pb2 as messages
 
 from ..base import SourceError
-from ..tree import Node, Outrun, State, TreeStore, Write, relevant
+from ..nodes import Node, Outrun, State, Write, relevant
+from ..tree import TreeStore
 from .client import EtcdClient
 
 if TYPE_CHECKING:

@@ -13,12 +13,10 @@ before an answer has been seen before the answer is used, so nothing is kept for
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
@@ -29,43 +27,20 @@ from kazoo.exceptions import (
     NotEmptyError,
     RolledBackError,
 )
-from kazoo.protocol.serialization import Auth
 from kazoo.protocol.states import Callback, KazooState
-from kazoo.retry import KazooRetry
-from kazoo.security import (
-    ANYONE_ID_UNSAFE,
-    OPEN_ACL_UNSAFE,
-    READ_ACL_UNSAFE,
-    Permissions,
-    make_digest_acl,
-)
+from kazoo.security import ANYONE_ID_UNSAFE, Permissions
 
-from .base import Snapshot, SourceError
-from .location import Location, uses_tls
-from .tree import Node, Outrun, State, TreeStore, Unsure, Write, relevant
+from ..base import Snapshot, SourceError
+from ..nodes import Node, Outrun, State, Unsure, Write, relevant
+from ..tree import TreeStore
+from .client import make_acl, make_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-kazoo_log = logging.getLogger("headgate.rules.zookeeper.kazoo")
-if (
-    kazoo_log.level == logging.NOTSET
-):  # It tells of every attempt to connect; we tell of every outage, once.
-    kazoo_log.setLevel(logging.ERROR)
-
-
-class _Discreet(logging.Filter):
-    """Keeps secrets out of the log: kazoo tells every request at DEBUG, also the one with the password."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        given = record.args if isinstance(record.args, tuple) else ()
-        return "passwd" not in str(record.msg) and not any(isinstance(one, Auth) for one in given)
-
-
-kazoo_log.addFilter(_Discreet())
+    from ..location import Location
 
 TIMEOUT_SECONDS: Final = 5.0
-SESSION_SECONDS: Final = 10.0
 READS_AT_ONCE: Final = 500
 TRIES: Final = 50
 """How often a reading is begun again because the rules changed meanwhile."""
@@ -83,7 +58,7 @@ class ZooKeeperStore(TreeStore):
         self._path = location.path
         self._head_path = f"{location.path}.history"
         self._timeout = location.options.get("timeout", TIMEOUT_SECONDS)
-        self._acl = _acl(location)
+        self._acl = make_acl(location)
         self._notify: Callable[[], None] = _nobody
         self._reading = threading.Lock()
         self._kept: dict[str, _Kept] = {}
@@ -91,7 +66,7 @@ class ZooKeeperStore(TreeStore):
         self._closed = False
         self._seen = threading.Event()
         self._connected = threading.Event()
-        self._client = _client(location)
+        self._client = make_client(location)
         self._client.add_listener(self._state_changed)
         self._client.start_async()
 
@@ -375,39 +350,6 @@ class _Kept:
 
     data: bytes
     stat: Any
-
-
-def _client(location: Location) -> Any:
-    options = location.options
-    secure = uses_tls(location)
-    name = f"{location.username}:{location.password}"
-    return KazooClient(
-        hosts=",".join(location.hosts),
-        timeout=options.get("session_timeout", SESSION_SECONDS),
-        auth_data=[("digest", name)] if location.username else None,
-        connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=2.0),
-        command_retry=KazooRetry(max_tries=0),
-        logger=kazoo_log,
-        use_ssl=secure,
-        verify_certs=True,
-        check_hostname=secure,
-        ca=options.get("ca_file"),
-        certfile=options.get("cert_file"),
-        keyfile=options.get("key_file"),
-    )
-
-
-def _acl(location: Location) -> list[Any]:
-    chosen = location.options.get("acl", "private" if location.username else "open")
-    if chosen == "open":
-        return list(OPEN_ACL_UNSAFE)
-    if not location.username:
-        raise SourceError(
-            f"acl={chosen} needs somebody to own the rules: zookeeper://user:password@host",
-            transient=False,
-        )
-    own = [make_digest_acl(location.username, location.password, all=True)]
-    return own if chosen == "private" else [*own, *READ_ACL_UNSAFE]
 
 
 def _portions(names: Sequence[str]) -> Iterator[Sequence[str]]:
