@@ -110,7 +110,7 @@ class LiveRules:
     @property
     def version(self) -> int:
         """Where in the source's history they stand; it only grows."""
-        return 0 if self._now is None else max(self._now.version, self._floor)
+        return 0 if self._now is None else self._now.version
 
     @property
     def revision(self) -> int:
