@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..board.sketch import Hot
     from ..clock import Clock
     from ..decision import Context, Decision
+    from .tracing import Tracing
 
 FOLD_AT: Final = 1_024
 MAX_SERIES: Final = 1_000
@@ -107,7 +108,7 @@ class Recorder:
         self._decisions: list[Decision] = []
         self._took_ns: list[int] = []
         self._denied_ns: list[int] = []
-        self.record = self._recording()
+        self.record: Record = self._recording()
         self._checks: Counter[tuple[str | None, str, bool | None, str]] = Counter()
         self._blocks = Blocks()
         self._keys = RecentKeys()
@@ -119,6 +120,8 @@ class Recorder:
         self.ignored_fields = 0
         self.fast_answers: defaultdict[int, int] = defaultdict(int)
         """Answers of the hot path, by status; it counts them itself."""
+        self.tracing: Tracing | None = None
+        """Whoever tells of all this elsewhere, if anybody does."""
         self.each_second: list[Callable[[], None]] = []
         """What else is to be done when the board beats."""
         self.http: Counter[tuple[str, str, int]] = Counter()

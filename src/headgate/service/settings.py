@@ -39,7 +39,9 @@ class Settings:
     host: str = _about("127.0.0.1", "the address to listen on")
     port: int = _about(8080, "the port to listen on; 0 takes a free one")
     workers: int = _about(1, "processes that serve; more than one needs a shared engine")
-    engine: str = _about("memory://", "where counts live: a URL such as memory:// or redis://localhost", secret=True)
+    engine: str = _about(
+        "memory://", "where counts live: a URL such as memory:// or redis://localhost", secret=True
+    )
     namespace: str = _about("", "keys of two namespaces never meet")
     rules: str = _about("", "a rules file or source; without one, the starter rules", secret=True)
 
@@ -75,6 +77,10 @@ class Settings:
     )
     tls_key: str = _about("", "its private key (PEM)")
     log_level: str = _about("info", "debug, info, warning or error")
+    traces: float = _about(
+        0.0,
+        "the share of checks that OpenTelemetry is told of, 0 to 1; above 0 also all management",
+    )
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value that is not a default came from, such as `HEADGATE_PORT`."""
@@ -185,6 +191,7 @@ RANGES: Final = (
     ("max_connections_per_ip", 0, 1_000_000),
     ("drain_delay", 0, 3_600),
     ("drain_timeout", 0, 3_600),
+    ("traces", 0, 1),
 )
 
 SETTINGS: Final = {one.name: one for one in fields(Settings) if one.name != "sources"}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .figures import Gauges, engine_of
 from .lag import LoopLag
+from .tracing import open_tracing
 from .workers import WorkerFigures
 
 if TYPE_CHECKING:
@@ -21,4 +22,7 @@ def watched(desk: Desk) -> WorkerFigures:
     meter = getattr(engine_of(desk), "meter", None)
     if meter is not None:
         meter.on_batch = desk.recorder.record_batch
+    tracing = open_tracing(desk.settings.traces, desk.board.identity.id)
+    if tracing is not None:
+        tracing.watch(desk.recorder)
     return figures

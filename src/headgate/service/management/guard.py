@@ -101,7 +101,16 @@ def guarded(desk: Desk) -> type[APIRoute]:
                 _count(desk, request, self.path, answer.status_code, began_ns)
                 return answer
 
-            return handle
+            async def handle_traced(request: Request) -> Response:
+                tracing = desk.recorder.tracing
+                if tracing is None:
+                    return await handle(request)
+                with tracing.request(request.method, self.path) as span:
+                    answer = await handle(request)
+                    span.set_attribute("http.response.status_code", answer.status_code)
+                    return answer
+
+            return handle_traced
 
     return GuardedRoute
 
