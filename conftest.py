@@ -42,6 +42,7 @@ in_markdown: list[Parser] = [PythonCodeBlockParser(), SkipParser()]
 readme = Sybil(in_markdown, path=".", pattern="README.md")
 SERVICE_PAGES = (
     *("tutorials/first-service.md", "how-to/run-the-service.md", "how-to/check-over-http.md"),
+    *("how-to/operate.md", "how-to/monitor.md"),
 )
 pages = Sybil(
     in_markdown,
@@ -49,7 +50,7 @@ pages = Sybil(
     pattern="*.md",
     excludes=[
         *("decisions/*.md", "how-to/use-redis*.md", "how-to/rules-from-*.md"),
-        *SERVICE_PAGES,
+        *("how-to/manage-tokens.md", *SERVICE_PAGES),
     ],
 )
 # Pages about a store find a real one in the environment, as their reader does.
@@ -85,6 +86,12 @@ services = [
     )
     for page in SERVICE_PAGES
 ]
+tokens = Sybil(
+    [*in_markdown, ConsoleBlockParser()],
+    path="docs",
+    pattern="how-to/manage-tokens.md",
+    fixtures=["in_a_folder"],
+)
 docstrings = Sybil(
     [DocTestParser()],
     path="src",
@@ -92,7 +99,7 @@ docstrings = Sybil(
     document_types={".py": PythonDocStringDocument},
 )
 pytest_collect_file = SybilCollection(
-    [readme, pages, *stores, *places, *services, docstrings]
+    [readme, pages, *stores, *places, *services, tokens, docstrings]
 ).pytest()
 
 
