@@ -53,6 +53,8 @@ class SlidingWindow:
     step_us: int = field(init=False, repr=False, compare=False)
     steps: int = field(init=False, repr=False, compare=False)
     most: int = field(init=False, repr=False, compare=False)  # What a counter can hold.
+    fade_us: int = field(init=False, repr=False, compare=False)
+    """How long before its end a previous window that was full has room for one unit."""
     _now: list[tuple[int, int]] = field(
         init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
     )
@@ -67,6 +69,8 @@ class SlidingWindow:
         object.__setattr__(self, "step_us", step_us)
         object.__setattr__(self, "steps", -(-self.window_us // step_us))
         object.__setattr__(self, "most", MAX_PRODUCT // self.steps)
+        faded = (self.limit - 1) * self.steps // self.limit if self.limit else 0
+        object.__setattr__(self, "fade_us", faded * step_us)
 
     def take(
         self, state: Counters | None, now_us: int, cost: int
@@ -92,14 +96,11 @@ class SlidingWindow:
             return state, (True, remaining, 0, reset_after_us, 0)
         if was_us > start_us:  # The clock stepped back.
             state = (start_us, previous, current)
-        if previous or not current or cost > self.limit:
-            return state, self._denied(previous, current, end_us, now_us, cost)
-        # The current window has to become the previous one, and to fade to what leaves room.
-        remaining += cost
-        faded = (self.limit - cost) * self.steps // current
-        reset_after_us = left_us + window_us
-        retry_after_us = reset_after_us - faded * self.step_us
-        return state, (False, remaining if remaining > 0 else 0, retry_after_us, reset_after_us, 0)
+        # The usual denial, without a division.
+        if cost == 1 and 0 < current == self.limit and not previous:
+            reset_after_us = left_us + window_us
+            return state, (False, 0, reset_after_us - self.fade_us, reset_after_us, 0)
+        return state, self._denied(previous, current, end_us, now_us, cost)
 
     def peek(self, state: Counters | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""

@@ -90,14 +90,10 @@ class TokenBucket:
             return state, (True, remaining, 0, (asked + ROUND_UP) >> GRAIN_BITS, 0)
         if passed_us < 0:  # The clock stepped back: start draining from here.
             state = now_us << STAMP_SHIFT | backlog
-        free = self.capacity - backlog
-        return state, (
-            False,
-            free // emission if free >= emission > 0 else 0,
-            NEVER if cost > self.burst else (ROUND_UP - left) >> GRAIN_BITS,
-            (backlog + ROUND_UP) >> GRAIN_BITS,
-            0,
-        )
+        if cost > 1:
+            return state, self._denied(backlog, cost)
+        retry_after_us = (ROUND_UP - left) >> GRAIN_BITS if cost <= self.burst else NEVER
+        return state, (False, 0, retry_after_us, (backlog + ROUND_UP) >> GRAIN_BITS, 0)
 
     def charge(self, state: int | None, now_us: int, cost: int) -> int | None:
         """`force` without the answer."""
