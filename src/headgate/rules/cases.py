@@ -184,10 +184,10 @@ def read_cases(parsed: Parsed) -> tuple[RuleCase, ...]:
 
 def _case(case: Case, known: set[str], faults: Faults) -> RuleCase | None:
     at: At = ((None, "tests"), case.index)
-    before = len(faults)
+    before = faults.count
     written = case.value
     CASE.check(written, at, faults)
-    if len(faults) > before:
+    if faults.count > before:
         return None
     said = {name: value for name, value in written.items() if value is not None}
     steps = said.pop("steps", None)

@@ -24,13 +24,13 @@ class Faults:
 
     def __init__(self, document: Document) -> None:
         self.document = document
+        self.count = 0
+        """How many were noted, those among them that are not kept: who sees it grow knows that something is wrong."""
         self._found: dict[tuple[str, str], Callable[[], Problem]] = {}
-
-    def __len__(self) -> int:
-        return len(self._found)
 
     def add(self, at: At, message: str, remedy: str) -> None:
         """Note one. A fault of the file's defaults comes up with every rule, and is kept once."""
+        self.count += 1
         if len(self._found) >= MAX_FAULTS:
             return
         path = steps_of(at)

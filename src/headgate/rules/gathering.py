@@ -85,9 +85,9 @@ class Gathering:
         # What is in these two is checked below, rule by rule; here they only have to be known.
         outside: dict[str, Any] = {"rules": [] if type(rules) is list else rules, "defaults": None}
         FILE.check({**value, **outside}, None, faults)
-        before = len(faults)
+        before = faults.count
         DEFAULTS.check(defaults, (None, "defaults"), faults)
-        if len(faults) > before:
+        if faults.count > before:
             defaults = None  # What they would have said is unknown, so rules cannot be told to be incomplete.
         tests = value.get("tests")
         if type(tests) is list:
@@ -112,7 +112,7 @@ class Gathering:
             message = f"this is rule {self._count}, and a set has at most {MAX_RULES}"
             faults.add(at, message, "use `overrides`, or names in path patterns")
             return
-        before = len(faults)
+        before = faults.count
         if type(written) is not dict:
             RULE.check(written, at, faults)
             return
@@ -122,7 +122,7 @@ class Gathering:
             return
         document = filled(written, defaults)
         rule = build_rule(document, at, _where(written, at, defaults), faults, bad=bad)
-        if rule is None or len(faults) > before:  # An id that is taken is not placed a second time.
+        if rule is None or faults.count > before:  # An id that is taken is not placed a second time.
             return
         # One by one: to sort ten thousand at once would hold up other threads.
         insort(self._in_order, (rule.priority, rule.rule_id, rule))

@@ -327,7 +327,7 @@ class Section:
 
     def check_fields(self, value: Mapping[str, Any], at: At, faults: Faults) -> frozenset[str]:
         """The same for what is known to be a mapping; tells which fields something is wrong with."""
-        before = len(faults)
+        before = faults.count
         bad = NO_FIELDS
         for key, item in value.items():
             one = self.by_name.get(key)
@@ -337,9 +337,9 @@ class Section:
                 faults.add((at, key), f"there is no field {shown(key)} here", remedy)
             elif item is not None:
                 one.kind.check(item, (at, key), faults)
-                if len(faults) > before:
+                if faults.count > before:
                     bad |= {one.name}
-            before = len(faults)
+            before = faults.count
         if self.complete:
             self.check_required(value, at, faults)
         for one in self._with_aliases:

@@ -20,6 +20,7 @@ from headgate.algorithms import (
     SlidingWindow,
     TokenBucket,
 )
+from headgate.rules.faults import MAX_FAULTS
 from headgate.rules.fields import MAX_RULES, RULE
 from headgate.rules.model import (
     Cost,
@@ -306,6 +307,29 @@ rules:
         (10, "rules[1].identifier"),
         (11, "rules[1].limit"),
     ]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"match": "everything"},
+        {"match": {"headers": 5}},
+        {"match": {"path_pattern": 5}},
+        {"identifier": {"user_id": 1}},
+        {"overrides": ["5/minute"]},
+        {"cost": {"header": 5}},
+        {"exempt": 7},
+    ],
+    ids=str,
+)
+def test_a_fault_in_more_rules_than_are_told_is_still_a_fault(fault: dict[str, Any]) -> None:
+    rules = [
+        {"rule_id": f"r{i}", "identifier": "ip_address", "rate": "1/s", **fault}
+        for i in range(MAX_FAULTS + 1)
+    ]
+    with pytest.raises(RulesError) as caught:
+        parse_rules(json.dumps(rules))
+    assert len(caught.value.problems) == MAX_FAULTS
 
 
 def test_ten_thousand_rules_are_a_set_and_one_more_is_not() -> None:

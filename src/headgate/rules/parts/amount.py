@@ -127,14 +127,14 @@ def _from_list(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple
     """Every item on its own, counted as the rule says where it does not say it itself."""
     at = where("limits")
     common = {} if amount.get("algorithm") is None else {"algorithm": amount["algorithm"]}
-    before = len(faults)
+    before = faults.count
     limits: list[Limit] = []
     for i, item in enumerate(amount["limits"]):
         if isinstance(item, str):
             limits += limits_from({"rate": item, **common}, _always((at, i)), faults)
         else:
             limits += limits_from({**common, **item}, inside((at, i)), faults)
-    return NO_LIMITS if len(faults) > before else tuple(limits)
+    return NO_LIMITS if faults.count > before else tuple(limits)
 
 
 def _always(at: At) -> Where:

@@ -39,7 +39,7 @@ def build_rule(
     `at` is the rule's place, and `where` says for each field whether it was written there or in the defaults. Fields in
     `bad` were found to be wrong already; the others are looked at all the same.
     """
-    before = len(faults)
+    before = faults.count
     written = plainly(document)
     RULE.check_required(written, at, faults)
     for name in bad:
@@ -59,7 +59,7 @@ def build_rule(
         if "overrides" in written:
             overrides = _overrides(written, cost, where("overrides"), faults)
     exempt = _exempt(written["exempt"], where("exempt"), faults) if "exempt" in written else NOBODY
-    if bad or len(faults) > before or identifier is None or limits is None:
+    if bad or faults.count > before or identifier is None or limits is None:
         return None
     return Rule(
         rule_id=written["rule_id"],
