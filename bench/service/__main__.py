@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.servers.redis import standalone
 
 from ..harness import facts, save, table
-from .contenders import LOAD_CORE, Missing, Running, build_go, running
+from .contenders import LOAD_CORE, Missing, Running, build_go, running, slug
 from .load import Slice, run_wrk, write_scripts
 from .plot import draw
 from .ramp import Ramp, ramps
 from .targets import ORIGINAL, TARGETS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PACKAGES = ("fastapi", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic", "redis")
 SCENARIOS = {
@@ -54,10 +54,19 @@ class Outcome:
 
     def times(self, scenario: str, ours: str, than: str) -> float | None:
         """How many times as many requests a second: the median over the rounds."""
+        return self._median(scenario, ours, than, lambda a, b: a.per_second / b.per_second)
+
+    def thrift(self, scenario: str, ours: str, than: str) -> float | None:
+        """How many of our requests fit into the CPU time of one of theirs: steadier, where others use the machine too."""
+        return self._median(scenario, ours, than, lambda a, b: b.cpu_us / a.cpu_us)
+
+    def _median(
+        self, scenario: str, ours: str, than: str, ratio: Callable[[Slice, Slice], float]
+    ) -> float | None:
         mine, others = (self.slices[scenario].get(name) for name in (ours, than))
         if not mine or not others:
             return None
-        return median(a.per_second / b.per_second for a, b in zip(mine, others, strict=True))
+        return median(ratio(a, b) for a, b in zip(mine, others, strict=True))
 
 
 def main() -> None:
@@ -143,7 +152,7 @@ def _names(missing: Missing | None) -> set[str]:
 
 def ramped(who: str, folder: Path, redis_url: str, settings: Settings) -> list[tuple[str, Ramp]]:
     """The original load on one contender."""
-    own = folder / f"ramp-{who}".replace("/", "-")
+    own = folder / f"ramp-{slug(who)}"
     own.mkdir()
     return [(who, one) for one in ramps(who, own, redis_url, settings.ramp_seconds)]
 
@@ -178,9 +187,10 @@ def targets_as_text(outcome: Outcome) -> str:
     for scenario, ours, than, times in TARGETS:
         reached = outcome.times(scenario, ours, than)
         verdict = "not measured" if reached is None else "met" if reached >= times else "MISSED"
-        shown = "-" if reached is None else f"{reached:.2f}x"
-        rows.append([scenario, f"{ours} beside {than}", shown, f"{times:g}x", verdict])
-    return table("Targets", ["scenario", "", "reached", "target", ""], rows)
+        by_cpu = outcome.thrift(scenario, ours, than)
+        shown = ["-" if found is None else f"{found:.2f}x" for found in (reached, by_cpu)]
+        rows.append([scenario, f"{ours} beside {than}", *shown, f"{times:g}x", verdict])
+    return table("Targets", ["scenario", "", "requests/s", "by CPU", "target", ""], rows)
 
 
 def ramps_as_text(found: Sequence[tuple[str, Ramp]]) -> str:

@@ -45,6 +45,11 @@ class Running(NamedTuple):
         return (int(user) + int(kernel)) / os.sysconf("SC_CLK_TCK")
 
 
+def slug(name: str) -> str:
+    """A name that a path may have; nginx takes no spaces in its own."""
+    return "-".join(name.replace("/", " ").split())
+
+
 def command_of(name: str, port: int, redis_url: str, folder: Path) -> list[str]:
     """How a server is started."""
     peers = "bench.service.peers"
@@ -87,7 +92,7 @@ def build_go(folder: Path) -> Missing | None:
 def running(name: str, folder: Path, redis_url: str) -> Iterator[Running]:
     """A server, alone on its core."""
     (port,) = free_ports(1)
-    own = folder / name.replace("/", "-")
+    own = folder / slug(name)
     own.mkdir()
     taskset = shutil.which("taskset")
     pin = [taskset, "-c", str(SERVER_CORE)] if taskset and (os.cpu_count() or 1) > 1 else []

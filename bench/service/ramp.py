@@ -124,7 +124,7 @@ def ramps(contender: str, folder: Path, redis_url: str, seconds: float) -> Itera
     with ExitStack() as stack:
         nodes = []
         for number in range(3):
-            own = folder / f"{contender}-{number}".replace("/", "-")
+            own = folder / f"node-{number}"
             own.mkdir()
             nodes.append(stack.enter_context(running(contender, own, redis_url)))
         port = stack.enter_context(_nginx(nginx, [node.port for node in nodes], folder))

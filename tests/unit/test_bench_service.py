@@ -32,13 +32,14 @@ def test_a_report_of_wrk_is_read_with_its_units_and_failures() -> None:
 
 def test_the_ratio_is_the_median_of_rounds() -> None:
     def slices(*rates: float) -> list[Slice]:
-        return [Slice(rate, 0, 0, 0, 0) for rate in rates]
+        return [Slice(rate, 0, 0, 0, 100 / rate) for rate in rates]
 
     outcome = Outcome(
         {"check, memory": {"headgate": slices(10, 90, 40), "FastAPI": slices(1, 10, 5)}}
         | {"check, Redis": {}, "batch of 100, memory": {}}
     )
     assert outcome.times("check, memory", "headgate", "FastAPI") == 9
+    assert outcome.thrift("check, memory", "headgate", "FastAPI") == pytest.approx(9)
     assert outcome.times("check, memory", "headgate", "Go net/http") is None
     shown = targets_as_text(outcome)
     assert "met" in shown
