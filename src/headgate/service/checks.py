@@ -36,6 +36,8 @@ ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|key|ttl|tok
 SHORT_KEY: Final = MAX_KEY_BYTES // 4
 """A key of so many characters fits, whatever they are."""
 MAX_BOUND: Final = 10_000
+MAX_WINDOWS: Final = 10_000
+"""How many windows and algorithms callers may think of, as long as counts are kept in this process."""
 MAX_TTL: Final = 86_400.0
 BANNED: Final = Context(source="ban")
 
@@ -56,6 +58,7 @@ class Checks:
         self._node = node
         self._engine = node.limiter.engine
         self._bound: dict[Spec, Bound] = {}
+        self._windows: set[str] = set()
         self._bound_for_key: dict[Limit, AsyncHit] = {}
 
     def take(self, check: Limited) -> Outcome:
@@ -137,10 +140,25 @@ class Checks:
         if known is not None:
             return known
         limit = self._limit_of(spec)
+        if not self._node.settings.shared_engine:
+            self._require_known_window(limit)
         if len(self._bound) >= MAX_BOUND:
             self._bound.clear()
         bound = self._bound[spec] = Bound(self._engine.bind(limit), limit)
         return bound
+
+    def _require_known_window(self, limit: Limit) -> None:
+        """Refuse to begin a table for yet another window: the memory engine keeps each of them for good."""
+        if limit.identity in self._windows:
+            return
+        if len(self._windows) >= MAX_WINDOWS:
+            raise ProblemError(
+                BAD_VALUE,
+                f"this service counts in {MAX_WINDOWS} different windows already; use one of those, or an engine "
+                "that shares its counts",
+                pointer="#/window",
+            )
+        self._windows.add(limit.identity)
 
     def _limit_of(self, spec: Spec) -> Limit:
         """The limit that a check names; what it leaves out is as the settings say."""

@@ -1,0 +1,107 @@
+"""Checks: what a check names, what people have set, and what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headgate import AsyncLimiter, FixedWindow, MemoryEngine, UsageError
+from headgate.decision import Decision
+from headgate.service import checks
+from headgate.service.checks import Checks, usage_problem
+from headgate.service.node import NoBoard, Node
+from headgate.service.problems import ProblemError
+from headgate.service.settings import Settings
+from headgate.service.wire import Check
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from headgate.algorithms import Limit
+
+SECOND_US = 1_000_000
+
+
+class World:
+    """A node in memory, with a clock that stands still."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = ManualClock()
+        self.board = NoBoard()
+        limiter = AsyncLimiter(MemoryEngine(clock=self.clock))
+        self.node = Node(settings=Settings(**settings), limiter=limiter, board=self.board)
+        self.checks = Checks(self.node)
+
+    def take(self, key: str = "k", **fields: Any) -> Decision:
+        found = self.checks.take(Check(key, **fields))
+        assert isinstance(found, Decision)
+        return found
+
+    def set(
+        self, *, limits: dict[str, Limit] | None = None, bans: dict[str, Any] | None = None
+    ) -> None:
+        view: Any = SimpleNamespace(limits=limits or {}, bans=bans or {})
+        self.board.view = view
+
+
+def test_what_is_left_out_is_as_the_settings_say() -> None:
+    world = World(default_limit=7, default_window=30, default_algorithm="fixed_window")
+    decision = world.take()
+    assert (decision.limit, decision.window, decision.algorithm) == (7, 30.0, "fixed_window")
+    assert world.take(limit=9).window == 30.0
+    assert world.take(window=0.5).window == 0.5
+
+
+def test_a_burst_means_a_bucket() -> None:
+    decision = World().take(limit=10, window=1, burst=30)
+    assert (decision.algorithm, decision.burst, decision.remaining) == ("token_bucket", 30, 29)
+
+
+def test_a_limit_for_one_key_takes_the_place_of_what_a_check_names() -> None:
+    world = World()
+    world.set(limits={"vip": FixedWindow(1_000, 60 * SECOND_US)})
+    assert (world.take("vip", limit=3).limit, world.take("k", limit=3).limit) == (1_000, 3)
+
+
+def test_a_banned_key_is_denied_until_the_ban_ends_and_takes_nothing() -> None:
+    world = World()
+    until_us = world.clock.now_us() + 10 * SECOND_US
+    world.set(bans={"k": SimpleNamespace(until_us=until_us, reason="abuse")})
+    denied = world.take()
+    assert (denied.allowed, denied.source, denied.retry_after) == (False, "ban", 10.0)
+    assert world.checks.reason(denied) == "abuse"
+    world.clock.advance(10)
+    assert world.take().remaining == 99
+
+
+def test_a_ban_without_end_never_passes() -> None:
+    world = World()
+    world.set(bans={"k": SimpleNamespace(until_us=None, reason="")})
+    assert (world.take().allowed, world.take().never) == (False, True)
+
+
+def test_callers_cannot_fill_the_memory_with_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MAX_WINDOWS", 3)
+    world = World()
+    for window in (1, 2, 3):
+        assert world.take(window=window).allowed
+    with pytest.raises(ProblemError) as refused:
+        world.take(window=4)
+    assert refused.value.pointer == "#/window"
+    assert world.take(window=3, limit=5).allowed
+
+
+@pytest.mark.parametrize(
+    "message, pointer",
+    [
+        ("cost must be a whole number", "#/cost"),
+        ("fixed_window has no burst; use token_bucket", "#/burst"),
+        ("a window must last between 1 ms and 366 days", "#/window"),
+        ("something else", None),
+    ],
+)
+def test_a_problem_points_to_the_field_that_its_message_names(
+    message: str, pointer: str | None
+) -> None:
+    assert usage_problem(UsageError(message)).pointer == pointer
