@@ -302,3 +302,24 @@ def test_both_ways_give_the_same_answer(raw: Raw, body: dict[str, object]) -> No
     assert {name: hot.headers[name] for name in same} == {
         name: routed.headers[name] for name in same
     }
+
+
+def test_nothing_is_read_from_a_client_that_reads_nothing(running: Service, key: str) -> None:
+    with Raw(running.port, timeout=0.5) as raw:
+        sent = _send_until_it_blocks(raw, post({"key": key, "cost": 0}) * 500)
+        assert sent < 32_000_000
+        assert running.check(f"{key}:other")["allowed"] is True
+        raw.socket.settimeout(10)
+        assert [one.status for one in raw.answers(2_000)] == [200] * 2_000
+
+
+def _send_until_it_blocks(raw: Raw, data: bytes) -> int:
+    """Answers fill the buffers, and then requests do."""
+    sent = 0
+    while sent < 64_000_000:
+        try:
+            raw.send(data)
+        except TimeoutError:
+            return sent
+        sent += len(data)
+    return sent
