@@ -159,17 +159,22 @@ class Load:
 
 
 @pytest.mark.slow
-def test_sigterm_under_load_fails_no_request() -> None:
-    with service() as one:
+@on_flavours("redis_server", "redis-7.0")
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sigterm_under_load_fails_no_request(redis_server: RedisServer, workers: int) -> None:
+    """Runs a load for a while, and then until nobody listens."""
+    options = () if workers == 1 else ("--engine", redis_server.url, "--workers", str(workers))
+    with service(*options) as one:
+        wait_until(lambda: one.log.count('"serving"') == workers, "all serve", within_s=30)
         load = Load(one.port, clients=16)
         load.start()
-        wait_until(lambda: load.answered > 500, "the load runs", within_s=20)
+        wait_until(lambda: load.answered > 500, "the load runs", within_s=30)
         one.interrupt()
         load.join()
         assert one.wait() == 0
         assert load.failed == []
         assert load.refused == 16
-        assert '"cut_off": 0' in one.log
+        assert one.log.count('"cut_off": 0') == workers
 
 
 def test_while_draining_it_is_not_ready_but_answers() -> None:
@@ -250,6 +255,17 @@ def test_a_worker_that_dies_is_replaced_and_nobody_else_notices(redis_server: Re
         wait_until(lambda: "a worker died" in one.log, "the parent notices")
         for _ in range(20):
             assert one.check("after")["allowed"] is True
+
+
+@pytest.mark.slow
+@on_flavours("redis_server", "redis-7.0")
+def test_workers_do_not_outlive_their_parent(redis_server: RedisServer) -> None:
+    """Starts three interpreters."""
+    with service("--engine", redis_server.url, "--workers", "2") as one:
+        wait_until(lambda: one.log.count('"serving"') == 2, "both workers serve", within_s=30)
+        one.kill()
+        wait_until(lambda: one.log.count('"ended"') == 2, "they end by themselves", within_s=20)
+        assert "the parent process is gone" in one.log
 
 
 def test_the_certificate_is_read_again_when_it_changes(tmp_path: Path) -> None:
