@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ..clock import SystemClock
@@ -23,8 +24,8 @@ from .kept import Kept, name_of, to_bytes
 from .model import Identity, NodeSeen, Report, Second, Totals, View
 from .sheets import read_blocks, read_top
 from .sketch import merged
-from .store import KEPT_SECONDS, Push
-from .traffic import last_seconds, spread
+from .store import NOTHING_COUNTED, Counts, Push
+from .traffic import KEPT_SECONDS, last_seconds, spread, strip_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +80,7 @@ class Board:
         self._changes = 0
         self._counted = Totals()
         self._counted_to = -1
-        self._pending: deque[Second] = deque(maxlen=KEPT_SECONDS)
+        self._seconds: deque[Second] = deque(maxlen=KEPT_SECONDS)
         self._sheets: dict[str, bytes] = {}
         self._pushed: dict[str, bytes] = {}
         self._known: dict[str, dict[str, bytes]] = {}
@@ -125,8 +126,7 @@ class Board:
             node=self.identity.id,
             identity=self.identity.to_bytes() if heartbeat else None,
             forget_us=self.identity.ttl_us * FORGET_AFTER_TTLS,
-            seconds=tuple(self._pending),
-            totals=totals,
+            counts=Counts(totals, strip_of(self._seconds, max(0, self._counted_to))),
             sheets=changed,
             revision=self._revision,
         )
@@ -145,9 +145,6 @@ class Board:
         if heartbeat:
             self._beaten_us = asked_us
         self._pushed.update(changed)
-        # The newest second goes along once more: a failover may have lost it.
-        while len(self._pending) > 1:
-            self._pending.popleft()
         self.problem = None
         if (
             self.identity.id not in pulled.nodes
@@ -176,10 +173,10 @@ class Board:
 
     async def blocks(self) -> list[Block]:
         """The keys that other nodes deny right now; when the store is away, as it was last known."""
-        own, now_us = self.identity.id, self.now_us()
         sheets = await self._sheets_named("blocks")
-        found = [b for node, sheet in sheets.items() if node != own for b in read_blocks(sheet)]
-        return [block for block in found if block.until_us > now_us]
+        sheets.pop(self.identity.id, None)
+        # Beside the event loop: a hundred nodes in distress have long lists.
+        return await asyncio.to_thread(_live_blocks, sheets, self.now_us())
 
     async def top(self, own: tuple[list[Hot], int], many: int) -> list[Hot]:
         """The keys that are asked for most, over all nodes; `own` is what this node has seen, as of now."""
@@ -217,7 +214,7 @@ class Board:
         first = max(self._counted_to + 1, last - KEPT_SECONDS + 1)
         requests = totals.requests - self._counted.requests
         denied = totals.denied - self._counted.denied
-        self._pending.extend(spread(first, last, requests, denied))
+        self._seconds.extend(spread(first, last, requests, denied))
         self._counted, self._counted_to = totals, last
 
     def _last_second(self) -> int:
@@ -229,16 +226,16 @@ class Board:
             self._known[name] = await self._store.sheets(name)
         except EngineError as error:
             self.problem = str(error)
-        return self._known.get(name, {})
+        return dict(self._known.get(name, {}))
 
     def _take(self, pulled: Pulled) -> None:
         """Swap the snapshot for what the store says."""
         last = pulled.now_us // US_PER_SECOND - 1 - self._store.lag_seconds
-        every = pulled.totals.values()
+        every = [pulled.gone, *(counts.totals for counts in pulled.counts.values())]
         self.view = View(
             at_us=pulled.now_us,
             nodes=_nodes(pulled),
-            seconds=last_seconds(pulled.seconds, last),
+            seconds=last_seconds((one.strip for one in pulled.counts.values()), last),
             totals=Totals(sum(one.requests for one in every), sum(one.denied for one in every)),
         )
         self._swap()
@@ -247,6 +244,11 @@ class Board:
         """Put what people have set into the snapshot, without what has ended."""
         self._kept.end(self.now_us())
         self.view = replace(self.view, **self._kept.in_force._asdict())
+
+
+def _live_blocks(sheets: dict[str, bytes], now_us: int) -> list[Block]:
+    found = (block for sheet in sheets.values() for block in read_blocks(sheet))
+    return [block for block in found if block.until_us > now_us]
 
 
 def _alone(identity: Identity) -> NodeSeen:
@@ -259,12 +261,9 @@ def _alone(identity: Identity) -> NodeSeen:
 def _nodes(pulled: Pulled) -> tuple[NodeSeen, ...]:
     found = []
     for node, row in sorted(pulled.nodes.items()):
-        try:
-            identity = Identity.from_bytes(node, row.identity)
-        except (ValueError, TypeError):  # Written by a version that we do not understand.
-            identity = Identity(id=node, address="")
+        identity = _identity(node, row.identity)
         state: NodeState = "Up" if pulled.now_us - row.beat_us <= identity.ttl_us else "Down"
-        totals = pulled.totals.get(node, Totals())
+        totals = pulled.counts.get(node, NOTHING_COUNTED).totals
         found.append(
             NodeSeen(
                 identity=identity,
@@ -276,3 +275,12 @@ def _nodes(pulled: Pulled) -> tuple[NodeSeen, ...]:
             )
         )
     return tuple(found)
+
+
+@lru_cache(maxsize=4_096)
+def _identity(node: str, blob: bytes) -> Identity:
+    """What a node says about itself; most say the same again every time."""
+    try:
+        return Identity.from_bytes(node, blob)
+    except (ValueError, TypeError):  # Written by a version that we do not understand.
+        return Identity(id=node, address="")

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 from ..clock import SystemClock
 from ..errors import ConfigError, EngineError
 from .model import Totals
-from .store import KEPT_SECONDS, Pulled, Push, Row
+from .store import Counts, Pulled, Push, Row
 
 if TYPE_CHECKING:
     from ..clock import Clock
-
-US_PER_SECOND = 1_000_000
 
 
 class MemoryStore:
@@ -35,8 +33,8 @@ class MemoryStore:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._file = None if file is None else Path(file)
         self._nodes: dict[str, Row] = {}
-        self._seconds: dict[tuple[int, str], tuple[int, int]] = {}
-        self._totals: dict[str, Totals] = {}
+        self._counts: dict[str, Counts] = {}
+        self._gone = Totals()
         self._sheets: dict[tuple[str, str], bytes] = {}
         self._revision = 0
         self._changing = asyncio.Lock()
@@ -49,9 +47,7 @@ class MemoryStore:
             known = self._nodes.get(push.node)
             registered_us = now_us if known is None else known.registered_us
             self._nodes[push.node] = Row(now_us, registered_us, push.identity)
-        for second in push.seconds:
-            self._seconds[second.at, push.node] = (second.requests, second.denied)
-        self._totals[push.node] = push.totals
+        self._counts[push.node] = push.counts
         for name, sheet in push.sheets.items():
             self._sheets[name, push.node] = sheet
         self._expire(now_us, push.forget_us)
@@ -59,8 +55,8 @@ class MemoryStore:
         return Pulled(
             now_us=now_us,
             nodes=dict(self._nodes),
-            seconds=tuple((at, *counts) for (at, _), counts in self._seconds.items()),
-            totals=dict(self._totals),
+            counts=dict(self._counts),
+            gone=self._gone,
             revision=revision,
             kept=None if push.revision == revision else {n: v for n, (v, _) in self._kept.items()},
         )
@@ -90,8 +86,6 @@ class MemoryStore:
         """Nothing is held open."""
 
     def _expire(self, now_us: int, forget_us: int) -> None:
-        oldest = now_us // US_PER_SECOND - KEPT_SECONDS
-        self._seconds = {at: row for at, row in self._seconds.items() if at[0] >= oldest}
         for node in [node for node, row in self._nodes.items() if row.beat_us + forget_us < now_us]:
             self._forget(node)
         over = [n for n, (_, until_us) in self._kept.items() if (until_us or now_us + 1) <= now_us]
@@ -101,8 +95,10 @@ class MemoryStore:
 
     def _forget(self, node: str) -> None:
         self._nodes.pop(node, None)
-        gone, of_all = self._totals.pop(node, Totals()), self._totals.get("", Totals())
-        self._totals[""] = Totals(of_all.requests + gone.requests, of_all.denied + gone.denied)
+        totals = self._counts.pop(node, Counts()).totals
+        self._gone = Totals(
+            self._gone.requests + totals.requests, self._gone.denied + totals.denied
+        )
         self._sheets = {at: sheet for at, sheet in self._sheets.items() if at[1] != node}
 
     def _load(self) -> dict[str, tuple[bytes, int | None]]:

@@ -9,6 +9,7 @@ All keys share one slot: `hg:b{tag}namespace:nodes` and so on. Only commands tha
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -19,7 +20,8 @@ from ..engines.redis.carry import Errand
 from ..engines.redis.keys import KeyCodec, slot_of
 from ..engines.redis.scripts import Script
 from .model import Totals
-from .store import Pulled, Push, Row
+from .store import NO_STRIP, Counts, Pulled, Push, Row
+from .traffic import KEPT_SECONDS, Strip
 
 if TYPE_CHECKING:
     from ..engines.redis.options import Options
@@ -37,38 +39,31 @@ class RedisStore:
         options = self._engine.options
         clustered = options.topology == "cluster"
         keys = KeyCodec(namespace, clustered=clustered, secret=options.secret)
-        self._nodes, self._traffic, self._totals, self._sheets = map(
-            keys.board, ("nodes", "traffic", "totals", "sheets")
-        )
+        self._nodes, self._counts, self._sheets = map(keys.board, ("nodes", "counts", "sheets"))
         self._kept, self._ends, self._meta = map(keys.board, ("kept", "ends", "meta"))
         self._slot = slot_of(self._nodes) if clustered else 0
 
     async def exchange(self, push: Push) -> Pulled:
         """Bring this node's part and take the others' along, in one round trip."""
-        keys = (self._nodes, self._traffic, self._totals, self._sheets,
-                self._kept, self._ends, self._meta)  # fmt: skip
+        keys = (self._nodes, self._counts, self._sheets, self._kept, self._ends, self._meta)
         arguments: list[Any] = [
             push.node,
             push.identity or b"",
             push.forget_us,
-            _pair(push.totals),
+            _packed(push.counts),
             push.revision,
-            len(push.seconds),
         ]
-        for second in push.seconds:
-            arguments += (second.at, _pair((second.requests, second.denied)))
         for name, sheet in push.sheets.items():
             arguments += (name, sheet)
-        now_us, revision, nodes, traffic, totals, kept = await self._call(
-            "exchange", keys, arguments
-        )
+        reply = await self._call("exchange", keys, arguments)
+        now_us, revision, nodes, counts, kept = reply
+        found = dict(_pairs(counts))
+        gone = Totals(*(int(found.pop(name, 0)) for name in GONE))
         return Pulled(
             now_us=int(now_us),
             nodes={node.decode(): _row(value) for node, value in _pairs(nodes)},
-            seconds=tuple(
-                (int(at.partition(b":")[0]), *_counts(value)) for at, value in _pairs(traffic)
-            ),
-            totals=_totals(dict(_pairs(totals))),
+            counts={node.decode(): _unpacked(value) for node, value in found.items()},
+            gone=gone,
             revision=revision.decode(),
             kept=None if kept is None else {n.decode(): value for n, value in _pairs(kept)},
         )
@@ -93,7 +88,7 @@ class RedisStore:
 
     async def leave(self, node: str) -> None:
         """Forget a node."""
-        await self._call("leave", (self._nodes, self._totals, self._sheets), (node,))
+        await self._call("leave", (self._nodes, self._counts, self._sheets), (node,))
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -116,20 +111,18 @@ def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _pair(counts: tuple[int, int]) -> str:
-    return f"{counts[0]}:{counts[1]}"
+def _packed(counts: Counts) -> str:
+    """A JSON list of numbers: requests, denied, and the strip; a script reads the first two by pattern."""
+    (requests, denied), strip = counts
+    return json.dumps([requests, denied, strip.last, *strip.counts], separators=(",", ":"))
 
 
-def _counts(value: bytes) -> tuple[int, int]:
-    requests, _, denied = value.partition(b":")
-    return int(requests), int(denied)
+def _unpacked(value: bytes) -> Counts:
+    requests, denied, last, *counts = json.loads(value)
+    strip = Strip(last, tuple(counts)) if len(counts) == 2 * KEPT_SECONDS else NO_STRIP
+    return Counts(Totals(requests, denied), strip)
 
 
 def _row(value: bytes) -> Row:
     beat_us, registered_us, identity = value.split(b":", 2)
     return Row(int(beat_us), int(registered_us), identity)
-
-
-def _totals(found: dict[bytes, bytes]) -> dict[str, Totals]:
-    gone = Totals(*(int(found.pop(name, 0)) for name in GONE))
-    return {"": gone, **{node.decode(): Totals(*_counts(value)) for node, value in found.items()}}

@@ -10,14 +10,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from .model import NONE_YET, NOTHING
+from .traffic import Strip
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from .model import Second, Totals
+    from .model import Totals
 
-KEPT_SECONDS: Final = 15
-"""How long a bucket is kept: ten are read, and their last pieces come late."""
+NO_STRIP: Final = Strip()
+
+
+class Counts(NamedTuple):
+    """What one node has counted: since it started, and in each of its last seconds."""
+
+    totals: Totals = NONE_YET
+    strip: Strip = NO_STRIP
+
+
+NOTHING_COUNTED: Final = Counts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +39,7 @@ class Push:
     """Its heartbeat, when one is due."""
     forget_us: int
     """When nodes that have not been heard of are forgotten, with everything they brought."""
-    seconds: tuple[Second, ...] = ()
-    totals: Totals = NONE_YET
+    counts: Counts = NOTHING_COUNTED
     sheets: Mapping[str, bytes] = field(default_factory=lambda: NOTHING)
     """Lists of its own, by name; those that have not changed are left out."""
     revision: str = ""
@@ -52,10 +61,10 @@ class Pulled:
     now_us: int
     """The store's clock."""
     nodes: Mapping[str, Row]
-    seconds: tuple[tuple[int, int, int], ...]
-    """`(second, requests, denied)`, of every node."""
-    totals: Mapping[str, Totals]
-    """By node; under the empty name, those of all nodes that have left."""
+    counts: Mapping[str, Counts]
+    """By node."""
+    gone: Totals
+    """What nodes had counted that are gone."""
     revision: str
     kept: Mapping[str, bytes] | None
     """What people have set, by name; `None` when nothing has changed since the revision that was pushed."""

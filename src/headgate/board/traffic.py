@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SECONDS: Final = 10
+KEPT_SECONDS: Final = 12
+"""How many seconds a node tells of: ten are read, and their last pieces come late."""
 ENOUGH: Final = 20
 """Below that many requests in all buckets the busiest one says nothing about bursts."""
 
@@ -40,14 +42,37 @@ def figures_of(seconds: Sequence[Second]) -> Figures:
     return Figures(mean, ratio, sum(one.denied for one in seconds) / requests)
 
 
-def last_seconds(rows: Iterable[tuple[int, int, int]], last: int) -> tuple[Second, ...]:
-    """`SECONDS` buckets that end with `last`, summed over nodes; what lies outside is left out."""
+class Strip(NamedTuple):
+    """What a node counted in each of its last seconds, the last being `last`: requests and denied in turn."""
+
+    last: int = 0
+    counts: tuple[int, ...] = (0,) * (2 * KEPT_SECONDS)
+
+
+def strip_of(seconds: Iterable[Second], last: int) -> Strip:
+    """These seconds as a strip that ends with `last`; those in which nothing was noted are zeros."""
+    known = {second.at: (second.requests, second.denied) for second in seconds}
+    span = range(last - KEPT_SECONDS + 1, last + 1)
+    return Strip(last, tuple(count for at in span for count in known.get(at, (0, 0))))
+
+
+def last_seconds(strips: Iterable[Strip], last: int) -> tuple[Second, ...]:
+    """`SECONDS` buckets that end with `last`, added over nodes; what lies outside is left out.
+
+    Nodes beat together, so most strips end with the same second and are added column by column, in C.
+    """
+    by_last: dict[int, list[tuple[int, ...]]] = {}
+    for strip in strips:
+        by_last.setdefault(strip.last, []).append(strip.counts)
     first = last - SECONDS + 1
     requests, denied = [0] * SECONDS, [0] * SECONDS
-    for at, its_requests, its_denied in rows:
-        if first <= at <= last:
-            requests[at - first] += its_requests
-            denied[at - first] += its_denied
+    for end, rows in by_last.items():
+        sums = list(map(sum, zip(*rows, strict=True)))
+        for i in range(KEPT_SECONDS):
+            at = end - KEPT_SECONDS + 1 + i - first
+            if 0 <= at < SECONDS:
+                requests[at] += sums[2 * i]
+                denied[at] += sums[2 * i + 1]
     return tuple(Second(first + i, requests[i], denied[i]) for i in range(SECONDS))
 
 

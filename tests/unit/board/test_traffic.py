@@ -1,5 +1,5 @@
 from headgate.board.model import Second
-from headgate.board.traffic import Figures, figures_of, last_seconds, spread
+from headgate.board.traffic import Figures, figures_of, last_seconds, spread, strip_of
 
 
 def ten(*requests: int) -> list[Second]:
@@ -29,8 +29,9 @@ def test_the_deny_rate_is_a_share_of_all_requests() -> None:
 
 
 def test_buckets_of_several_nodes_are_added_and_those_outside_are_left_out() -> None:
-    rows = [(89, 9, 9), (90, 1, 0), (95, 2, 1), (95, 3, 1), (99, 4, 0), (100, 9, 9)]
-    seconds = last_seconds(rows, 99)
+    one = strip_of([Second(89, 9, 9), Second(90, 1), Second(95, 2, 1), Second(100, 9, 9)], 100)
+    other = strip_of([Second(95, 3, 1), Second(99, 4)], 99)
+    seconds = last_seconds([one, other, other._replace(last=10)], 99)
     assert [one.at for one in seconds] == list(range(90, 100))
     assert [one.requests for one in seconds] == [1, 0, 0, 0, 0, 5, 0, 0, 0, 4]
     assert sum(one.denied for one in seconds) == 2

@@ -8,39 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..desk import desk_of
-from ..health import health_router
-from ..metrics import metrics_router
-from ..watching import watched
-from . import (
-    audit,
-    blocks,
-    counters,
-    explain,
-    limits,
-    nodes,
-    overrides,
-    rule_changes,
-    rules,
-    traffic,
-)
-from .unknown import unknown_router
-
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from ..node import Node
 
-TOPICS = (nodes, traffic, counters, limits, overrides, blocks, rules, rule_changes, explain, audit)
-
 
 def routers(node: Node) -> list[APIRouter]:
     """Health, metrics, and everything under `/api`; the last one answers for what is not there."""
-    desk = desk_of(node)
-    metrics = metrics_router(desk, watched(desk).all)
-    return [
-        health_router(desk),
-        metrics,
-        *(topic.router(desk) for topic in TOPICS),
-        unknown_router(desk),
-    ]
+    from .topics import all_routers  # noqa: PLC0415 - health and metrics stand on this package
+
+    return all_routers(node)

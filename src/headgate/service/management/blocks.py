@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from heapq import nlargest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, Request
 
@@ -66,9 +68,10 @@ def router(desk: Desk) -> APIRouter:
     made = APIRouter(prefix="/api", tags=["blocks"], route_class=guarded(desk))
 
     @made.get("/blocks", summary="Who is denied right now", **needs("viewer"))
-    async def blocks() -> BlocksShown:
-        """Keys that a limit denies, as of this moment on this node and a second or two ago on the others, and bans."""
-        return BlocksShown(blocked=[*_banned(desk), *await _limited(desk)])
+    async def blocks(limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000) -> BlocksShown:
+        """Keys that a limit denies, as of this moment on this node and a second or two ago on the others, and bans; at most `limit` of each."""
+        banned, limited = _banned(desk), await _limited(desk, limit)
+        return BlocksShown(blocked=[*banned[:limit], *limited])
 
     @made.get("/bans", summary="Who is locked out", **needs("viewer"))
     async def bans() -> BansShown:
@@ -130,8 +133,8 @@ def _banned(desk: Desk) -> list[BlockShown]:
     ]
 
 
-async def _limited(desk: Desk) -> list[BlockShown]:
-    """Those of this node and of the others; of two that speak of one key, the one that ends later."""
+async def _limited(desk: Desk, many: int) -> list[BlockShown]:
+    """Those of this node and of the others that last longest; of two that speak of one key, the one that ends later."""
     own = desk.recorder.blocks(desk.board.now_us())
     found: dict[str, Block] = {}
     for block in [*await desk.board.blocks(), *own]:
@@ -139,8 +142,14 @@ async def _limited(desk: Desk) -> list[BlockShown]:
         if known is None or block.until_us >= known.until_us:
             found[block.key] = block
     bans = desk.board.view.bans
+    limited = [one for key, one in found.items() if key not in bans and one.reason != "banned"]
+    longest = nlargest(many, limited, key=attrgetter("until_us"))
     return [
-        BlockShown(key=key, blocked_until=moment(block.until_us), reason=block.reason, kind="limit")
-        for key, block in sorted(found.items())
-        if key not in bans and block.reason != "banned"
+        BlockShown(
+            key=block.key,
+            blocked_until=moment(block.until_us),
+            reason=block.reason,
+            kind="limit",
+        )
+        for block in sorted(longest)
     ]
