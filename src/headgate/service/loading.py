@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PREFIX: Final = "HEADGATE_"
 ALIASES: Final = {"REDIS_URL": "engine", "PORT": "port"}
 """Names that platforms use; `HEADGATE_…` wins over them."""
-NOT_SETTINGS: Final = frozenset({"CONFIG", "URL", "TOKEN"})
-"""`HEADGATE_…` that mean something to the command line, but not to the service."""
+NOT_SETTINGS: Final = frozenset({"CONFIG", "STATE_DIR", "URL", "TOKEN"})
+"""`HEADGATE_…` that mean something to the command line or to rules, and are no settings of the service."""
 MAX_FILE: Final = 1_048_576
 YES: Final = frozenset({"1", "true", "yes", "on"})
 NO: Final = frozenset({"0", "false", "no", "off"})
