@@ -6,7 +6,7 @@ from heapq import nlargest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter, Query, Request  # noqa: TC002 - FastAPI reads the annotations
+from fastapi import APIRouter, Query, Request
 
 from ...board import Ban
 from ..problems import NOT_FOUND, ProblemError
