@@ -195,19 +195,17 @@ class Codec:
 
     def command(self, words: tuple[bytes, bytes], parts: Sequence[Part | Plain]) -> list[Any]:
         """The call that decides a batch; it begins with these words."""
-        names: list[bytes] = []
         texts: list[bytes] = []
         rules: dict[bytes, int] = {}
-        body = []
-        for part in parts:
-            names += part.keys
-            if type(part) is Plain:
-                rule = part.rules[0]
-                number = rules.get(rule) or rules.setdefault(rule, len(rules) + 1)
-                body.append(PLAIN[number])
-            else:
-                assert isinstance(part, Part)
-                body.append(self._packed_request(part, rules, texts))
+        body: list[bytes] = []
+        shared = parts[0].rules
+        names = [part.keys[0] for part in parts if part.rules is shared]
+        if type(parts[0]) is Plain and len(names) == len(parts):  # All are plain and of one limit.
+            rules[shared[0]] = 1
+            body.append(PLAIN[1] * len(parts))
+        else:
+            names = [name for part in parts for name in part.keys]
+            body += [self._packed_request(part, rules, texts) for part in parts]
         packed = [
             self.head(),
             self._flags,
@@ -218,7 +216,11 @@ class Codec:
         ]
         return [*words, len(names), *names, b"".join(packed), *texts]
 
-    def _packed_request(self, part: Part, rules: dict[bytes, int], texts: list[bytes]) -> bytes:
+    def _packed_request(
+        self, part: Part | Plain, rules: dict[bytes, int], texts: list[bytes]
+    ) -> bytes:
+        if isinstance(part, Plain):
+            return PLAIN[rules.setdefault(part.rules[0], len(rules) + 1)]
         request = part.request
         options = (WAIT if request.wait_us else 0) | (RESERVE if request.reserve_us else 0)
         options |= LOOK if part.look else 0
