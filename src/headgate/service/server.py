@@ -17,10 +17,12 @@ import logging
 import multiprocessing
 import signal
 import socket
+import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 
 from ..errors import ConfigError
 from .app import build_app
@@ -29,7 +31,6 @@ from .protocol import HotProtocol, bound_to
 from .tls import Certificate
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterator
     from types import FrameType
 
@@ -41,6 +42,11 @@ BACKLOG: Final = 2_048
 QUIET: Final = 1.0
 """A connection that has been idle for so many seconds is closed while draining."""
 TICKS_PER_SECOND: Final = 10
+ACCEPTED: Final = 256
+ACCEPTED_OF_SHARED: Final = 4
+"""How many connections are taken in at one turn of the loop, alone and beside other workers."""
+ACCEPT_AGAIN: Final = 0.1
+"""Seconds to wait when that fails."""
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -104,14 +110,60 @@ class NodeServer(uvicorn.Server):
         super().__init__(config)
         self._node = node
         self._certificate = certificate
-        self._spare: list[socket.socket] = []
+        self._arriving: set[asyncio.Task[Any]] = set()
         self._log = logging.getLogger("headgate.service")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, with a second handle on each socket that outlives the event loop's."""
-        self._spare = [sock.dup() for sock in sockets or ()]
-        await super().startup(sockets)
+        """Begin to listen.
+
+        Connections are accepted here, many at a time, and not by uvloop: that takes one in each turn of the loop, and under
+        load newcomers would stand in line for seconds.
+        """
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self.servers = []
+        for sock in sockets or ():
+            self._listen(sock)
+        self.started = True
         self._log.info("serving", extra={"worker": self._node.worker, "port": self._node.port})
+
+    def _listen(self, sock: socket.socket) -> None:
+        if sock.fileno() >= 0 and not self.should_exit:
+            asyncio.get_running_loop().add_reader(sock, self._accept, sock)
+
+    def _accept(self, sock: socket.socket) -> None:
+        """Take in who is waiting; with several workers only a few, so that each gets some."""
+        loop = asyncio.get_running_loop()
+        try:
+            for _ in range(ACCEPTED if self._node.settings.workers == 1 else ACCEPTED_OF_SHARED):
+                self._welcome(sock.accept()[0])
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            pass  # Nobody left, or they left first.
+        except (
+            OSError
+        ) as error:  # Out of file descriptors, most likely; it would be told at every turn.
+            self._log.error("connections cannot be accepted: %s", error)
+            loop.remove_reader(sock)
+            loop.call_later(ACCEPT_AGAIN, self._listen, sock)
+
+    def _welcome(self, found: socket.socket) -> None:
+        """Make a connection of an accepted socket."""
+        found.settimeout(0)
+        task = asyncio.get_running_loop().create_task(self._connect(found))
+        self._arriving.add(task)
+        task.add_done_callback(self._arriving.discard)
+
+    async def _connect(self, found: socket.socket) -> None:
+        patience = self._node.settings.header_timeout
+        secure: dict[str, Any] = {}
+        if self._certificate is not None:
+            secure = {"ssl": self._certificate.context, "ssl_handshake_timeout": patience}
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self._protocol, found, **secure)
+        except OSError as error:  # They left, or what they speak is not TLS.
+            self._log.debug("a connection was not made: %s", error)
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: among others, look after the certificate and the parent process."""
@@ -162,16 +214,14 @@ class NodeServer(uvicorn.Server):
         self._log.info("ended", extra={"cut_off": left})
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        for server in self.servers:
-            server.close()
-        for sock in sockets:
-            sock.close()
-        await asyncio.sleep(0)
-        late = [found for spare in self._spare for found in _accept_all(spare)]
+        """Take in who has connected already, and close, with nothing in between."""
         loop = asyncio.get_running_loop()
-        for found in late:
+        for sock in sockets:
+            loop.remove_reader(sock)
             with contextlib.suppress(OSError):
-                await loop.connect_accepted_socket(self._protocol, found, ssl=self._ssl)
+                while True:
+                    self._welcome(sock.accept()[0])
+            sock.close()
 
     def _protocol(self) -> asyncio.Protocol:
         kind: Any = self.config.http_protocol_class
@@ -180,33 +230,18 @@ class NodeServer(uvicorn.Server):
         )
         return made
 
-    @property
-    def _ssl(self) -> ssl.SSLContext | None:
-        return None if self._certificate is None else self._certificate.context
-
     def _is_empty(self) -> bool:
         """Close what is quiet; whether nothing is left."""
         for connection in list(self.server_state.connections):
             if not isinstance(connection, HotProtocol) or connection.idle_for() >= QUIET:
                 connection.shutdown()
-        return not self.server_state.connections and not self.server_state.tasks
+        state = self.server_state
+        return not (state.connections or state.tasks or self._arriving)
 
     async def _wait_until(self, condition: Any, seconds: float) -> None:
         ends = time.monotonic() + seconds
         while not condition() and time.monotonic() < ends and not self.force_exit:  # noqa: ASYNC110 - who is quiet tells nobody
             await asyncio.sleep(0.02)
-
-
-def _accept_all(listener: socket.socket) -> list[socket.socket]:
-    """Those who have connected but were not accepted yet; then the listener is closed, with nothing in between."""
-    found = []
-    with contextlib.suppress(OSError):
-        while True:
-            found.append(listener.accept()[0])
-    listener.close()
-    for one in found:
-        one.settimeout(0)
-    return found
 
 
 def _transport(connection: Any) -> asyncio.WriteTransport:
