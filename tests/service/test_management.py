@@ -284,6 +284,34 @@ def test_a_lost_store_shows_and_management_says_so() -> None:
         inside(story, engine=f"{redis.url}?deadline=0.2&connect_timeout=0.2")
 
 
+def test_a_store_that_was_never_there_shows_without_a_single_check() -> None:
+    async def story(service: Inside) -> None:
+        health = plain(await service.ask("GET", "/health"))
+        assert (health["status"], health["redis"]) == ("degraded", "unreachable")
+        assert "headgate_store_up 0.0" in (await service.ask("GET", "/metrics")).text
+
+    inside(story, engine="redis://127.0.0.1:9/0?deadline=0.1&connect_timeout=0.1")
+
+
+def test_a_store_that_is_not_to_see_keys_sees_none_of_them() -> None:
+    with installed(), standalone("redis-7.0") as redis:
+
+        async def story(service: Inside) -> None:
+            for _ in range(2):
+                await checked(service, "a-secret-name", limit=1, **HOUR)
+            await service.desk.board.beat()
+            blocked = plain(await service.ask("GET", "/api/blocks"))["blocked"]
+            assert [one["key"] for one in blocked] == ["a-secret-name"]
+            everything = "".join(
+                str(redis.call("HGETALL", name))
+                for name in redis.call("KEYS", "hg:b*")
+                if redis.call("TYPE", name) == "hash"
+            )
+            assert "a-secret-name" not in everything + str(redis.call("KEYS", "*"))
+
+        inside(story, engine=f"{redis.url}?hash_keys=yes")
+
+
 def test_two_nodes_on_one_redis_see_each_others_blocks_bans_and_traffic() -> None:
     with installed(), standalone("redis-7.0") as redis:
 

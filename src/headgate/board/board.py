@@ -67,6 +67,8 @@ class Board:
         self.view = View(nodes=(_alone(identity),))
         self.problem: str | None = None
         """Why the store did not answer the last time."""
+        self.reachable = True
+        """Whether there was an answer the last time, be it a refusal."""
         self._store = store
         self._report = report
         self._log = logging.getLogger("headgate.board")
@@ -134,7 +136,7 @@ class Board:
         try:
             pulled = await self._store.exchange(push)
         except EngineError as error:
-            self.problem = str(error)
+            self.problem, self.reachable = str(error), not error.transient
             self._pushed.clear()
             self._swap()
             return False

@@ -37,6 +37,8 @@ class RedisStore:
     def __init__(self, url: str | Options, *, namespace: str = "") -> None:
         self._engine = AsyncRedisEngine(url)
         options = self._engine.options
+        self.hash_keys = options.hash_keys
+        """Whether the store is not to see who is limited."""
         clustered = options.topology == "cluster"
         keys = KeyCodec(namespace, clustered=clustered, secret=options.secret)
         self._nodes, self._counts, self._sheets = map(keys.board, ("nodes", "counts", "sheets"))

@@ -219,16 +219,19 @@ class MemoryEngine:
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """Keys in use, in the order of their text; the cursor is the last one seen."""
         core = self._core
-        with core.lock:
+        with core.lock:  # Only to copy: decisions wait for as long as it is held.
             now_us = self.clock.now_us()
-            found = [
-                ("\0".join((key, rule or "", identity)), key, rule, table)
+            copies = [
+                (rule, identity, table, [*table.young, *table.old])
                 for (namespace, rule, identity), table in list(core.tables.items())
                 if namespace == self._namespace
-                for generation in (table.young, table.old)
-                for key in generation
-                if key.startswith(prefix)
             ]
+        found = [
+            ("\0".join((key, rule or "", identity)), key, rule, table)
+            for rule, identity, table, keys in copies
+            for key in keys
+            if key.startswith(prefix)
+        ]
         page = nsmallest(limit, (one for one in found if one[0] > cursor), key=itemgetter(0))
         entries = []
         with core.lock:

@@ -50,6 +50,12 @@ class Desk:
         return self.node.limiter
 
     @property
+    def store_up(self) -> bool:
+        """Whether the store of the counts answers: as checks found it, and the board, which asks once a second."""
+        elsewhere = bool(self.settings.board)
+        return self.node.store.up and (elsewhere or self.board.reachable)
+
+    @property
     def rules(self) -> Any:
         """The rules that are followed, or `None`."""
         return self.node.rules
@@ -114,12 +120,14 @@ def _report(node: Node, *, alone: bool) -> Report:
 
 
 def _store(settings: Settings) -> tuple[Store, bool]:
-    """Where the board lies, and whether nobody else can be there."""
+    """Where the board lies, and whether a node keeps its lists to itself."""
     url = settings.board or settings.engine
     if not url.startswith("memory:"):
         from ..board.redis import RedisStore  # noqa: PLC0415 - only those who use it need hiredis
 
-        return RedisStore(url, namespace=settings.namespace), False
+        store = RedisStore(url, namespace=settings.namespace)
+        # Who wants hashes in the store does not want lists of keys there; each node keeps its own.
+        return store, store.hash_keys
     if settings.workers > 1:
         raise ConfigError(
             "board: several workers cannot meet in memory; name a Redis in 'board', or leave it to the engine"

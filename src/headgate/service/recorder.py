@@ -221,8 +221,6 @@ class Recorder:
         self.fold()
         counted: dict[Series, int] = {}
         for (rule, algorithm, allowed, source), many in self._checks.items():
-            if not many:
-                continue
             result = "never" if allowed is None else "allowed" if allowed else "denied"
             series = Series(rule or NO_RULE, algorithm, result, source)
             if series not in counted and len(counted) >= MAX_SERIES:

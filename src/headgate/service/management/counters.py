@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
@@ -11,8 +12,10 @@ from fastapi import APIRouter, Query, Request
 
 from ...algorithms import limit_of_identity
 from ...charge import require_key
+from ...engines.memory import MemoryEngine
 from ...errors import UsageError
 from ...rate import Rate, limits_of
+from ..figures import engine_of
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import guarded, needs
@@ -20,7 +23,7 @@ from .models import ResetBody, Shown, moment
 
 if TYPE_CHECKING:
     from ...algorithms import Limit
-    from ...engines.base import Entry
+    from ...engines.base import Entry, Page
     from ..desk import Desk
 
 MAX_PAGES = 1_000
@@ -74,7 +77,7 @@ def router(desk: Desk) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     ) -> CountersShown:
         """Keys in use, a page at a time. A page may be short, or empty, and not be the last: that is when the cursor is empty."""
-        page = await desk.limiter.engine.list_keys(prefix, _inside(cursor), limit)
+        page = await _listed(desk, prefix, _inside(cursor), limit)
         shown = [_shown(one) for one in page.entries if rule is None or one.rule == rule]
         return CountersShown(counters=shown, cursor=_outside(page.cursor))
 
@@ -102,6 +105,14 @@ def router(desk: Desk) -> APIRouter:
         )
 
     return made
+
+
+async def _listed(desk: Desk, prefix: str, cursor: str, limit: int) -> Page:
+    """A page of keys. An engine in memory sorts them, so it does that beside the event loop."""
+    engine = engine_of(desk)
+    if isinstance(engine, MemoryEngine):
+        return await asyncio.to_thread(engine.list_keys, prefix, cursor, limit)
+    return await desk.limiter.engine.list_keys(prefix, cursor, limit)
 
 
 async def _states(desk: Desk, body: ResetBody) -> list[tuple[str | None, Limit]]:
@@ -133,7 +144,7 @@ async def _found(desk: Desk, key: str) -> list[tuple[str | None, Limit]]:
             known[None, limit.identity] = limit
     cursor = ""
     for _ in range(MAX_PAGES):
-        page = await desk.limiter.engine.list_keys(key, cursor, 1_000)
+        page = await _listed(desk, key, cursor, 1_000)
         for entry in page.entries:
             if entry.key == key:
                 known |= {(entry.rule, limit.identity): limit for limit in _limits_of(desk, entry)}
