@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+import socket
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+import uvloop
 
 from headgate import AsyncLimiter, EngineError
 from headgate.clock import SystemClock
@@ -223,3 +226,26 @@ def test_no_more_is_read_from_a_connection_with_many_answers_to_wait_for() -> No
             assert got == keys
 
     asyncio.run(story())
+
+
+def test_newcomers_are_taken_in_together_however_busy_the_loop_is() -> None:
+    """One in each turn of the loop, as uvloop does it, would make the last of them wait for as many turns as they are."""
+
+    async def story() -> None:
+        settings = Settings(port=0)
+        node = Node(settings=settings, limiter=AsyncLimiter(SlowEngine()))
+        with listen(settings) as sock, ExitStack() as stack:
+            port = sock.getsockname()[1]
+            server = make_server(node)
+            running = asyncio.create_task(server.serve(sockets=[sock]))
+            while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
+                await asyncio.sleep(0.01)
+            for _ in range(50):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert len(server.server_state.connections) == 50
+            server.should_exit = server.force_exit = True
+            await running
+
+    uvloop.run(story())
