@@ -26,8 +26,9 @@ from uvicorn.config import STARTUP_FAILURE
 
 from ..errors import ConfigError
 from .app import build_app
+from .connection import Connection
 from .endpoints import Endpoints
-from .protocol import HotProtocol, bound_to
+from .protocol import bound_to
 from .tls import Certificate
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ class NodeServer(uvicorn.Server):
     def _is_empty(self) -> bool:
         """Close what is quiet; whether nothing is left."""
         for connection in list(self.server_state.connections):
-            if not isinstance(connection, HotProtocol) or connection.idle_for() >= QUIET:
+            if not isinstance(connection, Connection) or connection.idle_for() >= QUIET:
                 connection.shutdown()
         state = self.server_state
         return not (state.connections or state.tasks or self._arriving)
