@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LONG = bool(os.environ.get("HEADGATE_LONG"))
 USERS = 300 if LONG else 40
 SECONDS = 60.0 if LONG else 8.0
-LIMIT = 100 if LONG else 10
+LIMIT = 20 if LONG else 10
 WINDOW = 2
 KEYS = 5 if LONG else 2
 NODE = ("--set", "node_ttl=1.5", "--set", "heartbeat=0.5", "--log-level", "warning")
