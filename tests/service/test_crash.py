@@ -9,6 +9,7 @@ import http.client
 import os
 import random
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -44,14 +45,19 @@ class Operator(threading.Thread):
 
     def run(self) -> None:
         for i in range(CHANGES):
-            key = f"user:{i}"
-            self.attempted.add(key)
+            self.attempted.add(f"user:{i}")
+            if self._ban(f"user:{i}"):
+                self.acknowledged.add(f"user:{i}")
+
+    def _ban(self, key: str) -> bool:
+        """Whether it was acknowledged; as long as nobody listens, nothing was sent, and the operator waits."""
+        while True:
             try:
-                status, _, _ = self._running.ask("PUT", f"/api/bans/{key}", {"reason": str(i)})
+                return self._running.ask("PUT", f"/api/bans/{key}", {"reason": key})[0] == 200
+            except ConnectionRefusedError:
+                time.sleep(0.01)
             except (OSError, http.client.HTTPException, ValueError):
-                continue  # It died in the middle: nobody knows.
-            if status == 200:
-                self.acknowledged.add(key)
+                return False  # It died in the middle: nobody knows.
 
 
 @pytest.mark.slow
@@ -65,7 +71,8 @@ def test_nothing_acknowledged_is_lost_and_the_chain_is_whole(kind: str, tmp_path
         with service(*options) as running:
             acknowledged, attempted = _work_and_crash(running)
             bans = {one["key"] for one in running.ask("GET", "/api/bans")[2]["bans"]}
-        assert acknowledged
+        # In each crash one change can be under way, and the next be connecting.
+        assert len(acknowledged) >= CHANGES - 2 * CRASHES
         assert acknowledged <= bans <= attempted
         verdict = verify_file(log)
         assert verdict.breaks == ()
@@ -84,6 +91,6 @@ def _work_and_crash(running: Service) -> tuple[set[str], set[str]]:
         wait_until(partial(operator.has_done, enough), "some work was done", within_s=60)
         running.kill()
         running.start()
-    operator.join(60)
+    operator.join(120)
     assert not operator.is_alive()
     return operator.acknowledged, operator.attempted
