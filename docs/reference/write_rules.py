@@ -20,7 +20,7 @@ from headgate.rules.schema import schema_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.rules.kinds import Field, Section
+    from headgate.rules.sections import Field, Section
 
 PAGE: Final = Path(__file__).with_name("rules.md")
 SCHEMA: Final = Path(headgate.rules.__file__).with_name("schema.json")

@@ -9,8 +9,8 @@ identify    whom a request is counted for       counting   what a rule that matc
 match       the rulebook: all of that together  explain    why each rule applies or not
 cases       tests that a file brings along
 
-parse       bytes → rules, or all that is wrong: document (JSON, YAML), fields (the table of all of them, of kinds),
-            parts (what each field means), gathering (many documents, one set), advice (what deserves a second look)
+parse       bytes → rules, or all that is wrong: document (JSON, YAML), fields (the table of all of them, of kinds and
+            sections), parts (what each field means), gathering (many documents, one set), advice (what deserves a second look)
 schema      the table for editors               starter    a file to begin with
 reading     a file's bytes at one moment        pacing     large sets without holding up others
 

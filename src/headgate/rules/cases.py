@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..algorithms.base import MAX_EXACT
 from ..rate import UNIT_NAMES, US_PER_UNIT
 from .faults import Faults
-from .kinds import Each, Field, Flag, Number, Section, Shapes, Table, Text, Whole
+from .kinds import Flag, Number, Text, Whole
 from .problem import RulesError
 from .request import Request
+from .sections import Each, Field, Section, Shapes, Table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

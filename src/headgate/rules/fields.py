@@ -9,21 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..algorithms.base import MAX_EXACT
-from .kinds import (
-    Anything,
-    Choice,
-    Each,
-    Field,
-    Flag,
-    Number,
-    Section,
-    Shapes,
-    Table,
-    Text,
-    Whole,
-    one_or_more,
-)
+from .kinds import Anything, Choice, Flag, Number, Text, Whole
 from .patterns import MAX_PATTERN
+from .sections import Each, Field, Section, Shapes, Table, one_or_more
 
 FORMAT_VERSION: Final = 1
 MAX_RULES: Final = 10_000

@@ -26,6 +26,7 @@ BEYOND_A_SCHEMA = {
     *("bad-defaults.yaml", "rate-that-is-none.yaml", "rate-in-months.yaml"),
     *("override-that-is-no-rate.yaml", "calendar-of-no-zone.yaml", "half-a-character.json"),
     *("host-beyond-ascii.yaml", "host-star.yaml", "host-with-a-port.yaml"),
+    "descriptor-that-is-not-there.yaml",
     *(path.name for path in BAD if path.name.startswith(("pattern-", "subnet-", "identifier-"))),
     # What fits together.
     *("limit-without-a-window.yaml", "rate-and-limit.yaml", "calendar-and-window.yaml"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..faults import At, Faults
 
 FORMS: Final = ("rate", "limits", "limit")
+CLASHING: Final = {**UNWANTED, "rate": UNWANTED["rate"] - {"burst"}}
+"""What must not be written beside a form. A burst may stand beside a rate, but is not taken over from elsewhere."""
 NO_LIMITS: Final[tuple[Limit, ...]] = ()
 
 
@@ -57,8 +59,7 @@ def _form(amount: Mapping[str, Any], where: Where, faults: Faults) -> str | None
         faults.add(where("rate"), "does not say how much is allowed", remedy)
         return None
     form = used[0]
-    unwanted = UNWANTED[form] - ({"burst"} if form == "rate" else set())
-    extra = sorted(name for name in unwanted if amount.get(name) is not None)
+    extra = sorted(name for name in CLASHING[form].intersection(amount) if amount[name] is not None)
     if extra:
         message = f"`{extra[0]}` does not go together with `{form}`"
         faults.add(where(extra[0]), message, "keep one of the two")

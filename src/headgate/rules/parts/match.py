@@ -15,13 +15,12 @@ from .networks import network_of
 from .where import attempt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from ..faults import At, Faults
 
 EVERYTHING: Final = Match()
 
-_HEADER_FIELDS: Final = frozenset({"headers", "required_headers"})
 _HOST: Final = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]")
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
@@ -30,18 +29,13 @@ def match_from(written: Mapping[str, Any] | None, at: At, faults: Faults) -> Mat
     """What these fields ask of a request. Where a fault was noted, the result is not to be used."""
     if not written:
         return EVERYTHING
-    pattern = written.get("path_pattern")
-    if pattern is not None:
-        attempt(partial(pattern_names, pattern), (at, "path_pattern"), faults)
-    return Match(
-        path_pattern=pattern,
-        methods=frozenset(method.upper() for method in _listed(written.get("methods"))),
-        hosts=_hosts(written, at, faults),
-        headers=tuple(_headers(written, at, faults)) if _HEADER_FIELDS & written.keys() else (),
-        ip_ranges=_ranges(written, at, faults),
-        requires_authentication=written.get("requires_authentication") is True,
-        descriptors=tuple(_descriptors(written["descriptors"])) if "descriptors" in written else (),
-    )
+    asked: dict[str, Any] = {}
+    for name, value in written.items():
+        if value is not None:
+            part, read = _PARTS[name]
+            made = read(value, (at, name), faults)
+            asked[part] = asked[part] + made if part in asked else made  # Headers have two fields.
+    return Match(**asked)
 
 
 def pattern_names(pattern: str | None) -> frozenset[str]:
@@ -63,22 +57,20 @@ def pattern_names(pattern: str | None) -> frozenset[str]:
 
 def _listed(written: Any) -> list[Any]:
     """One or several, as a list."""
-    if written is None:
-        return []
     return written if isinstance(written, list) else [written]
 
 
-def _named(written: Mapping[str, Any], *names: str) -> tuple[str, Any]:
-    """A field that has several names: the one that was used, and its value."""
-    return next(
-        ((name, written[name]) for name in names if written.get(name) is not None),
-        (names[0], None),
-    )
+def _pattern(written: str, at: At, faults: Faults) -> str:
+    attempt(partial(pattern_names, written), at, faults)
+    return written
 
 
-def _hosts(written: Mapping[str, Any], at: At, faults: Faults) -> tuple[str, ...]:
-    name, value = _named(written, "host", "hosts")
-    hosts = [attempt(partial(_host, host), (at, name), faults) for host in _listed(value)]
+def _methods(written: str | list[str], _at: At, _faults: Faults) -> frozenset[str]:
+    return frozenset(method.upper() for method in _listed(written))
+
+
+def _hosts(written: str | list[str], at: At, faults: Faults) -> tuple[str, ...]:
+    hosts = [attempt(partial(_host, host), at, faults) for host in _listed(written)]
     return tuple(host for host in hosts if host is not None)
 
 
@@ -104,30 +96,22 @@ def _in_ascii(host: str) -> str:
         return "it in ASCII"
 
 
-def _ranges(written: Mapping[str, Any], at: At, faults: Faults) -> tuple[Network, ...]:
-    name, value = _named(written, "ip_subnet", "ip_subnets", "ip_ranges")
-    if value is None:
-        return ()
-    here: At = (at, name)
-    if isinstance(value, str):
-        network = attempt(partial(network_of, value), here, faults)
+def _ranges(written: str | list[str], at: At, faults: Faults) -> tuple[Network, ...]:
+    if isinstance(written, str):
+        network = attempt(partial(network_of, written), at, faults)
         return () if network is None else (network,)
-    ranges = [attempt(partial(network_of, text), (here, i), faults) for i, text in enumerate(value)]
+    ranges = [attempt(partial(network_of, text), (at, i), faults) for i, text in enumerate(written)]
     return tuple(network for network in ranges if network is not None)
 
 
-def _headers(written: Mapping[str, Any], at: At, faults: Faults) -> Iterator[HeaderTest]:
-    required = written.get("required_headers") or {}
-    if isinstance(required, list):
-        required = dict.fromkeys(required, True)
-    for field, tests in (("headers", written.get("headers") or {}), ("required_headers", required)):
-        seen: set[str] = set()
-        for name, wanted in tests.items():
-            here: At = ((at, field), name)
-            if name.lower() in seen:
-                faults.add(here, f"the header {name!r} is there twice", "keep one of them")
-            seen.add(name.lower())
-            yield _header(name.lower(), wanted, here, faults)
+def _headers(written: list[str] | dict[str, Any], at: At, faults: Faults) -> tuple[HeaderTest, ...]:
+    tests = dict.fromkeys(written, True) if isinstance(written, list) else written
+    made: dict[str, HeaderTest] = {}
+    for name, wanted in tests.items():
+        if name.lower() in made:
+            faults.add((at, name), f"the header {name!r} is there twice", "keep one of them")
+        made[name.lower()] = _header(name.lower(), wanted, (at, name), faults)
+    return tuple(made.values())
 
 
 def _header(name: str, wanted: Any, at: At, faults: Faults) -> HeaderTest:
@@ -148,10 +132,33 @@ def _header(name: str, wanted: Any, at: At, faults: Faults) -> HeaderTest:
     return HeaderTest(name=name, exact=exact, prefix=prefix, present=present)
 
 
-def _descriptors(written: Any) -> Iterator[tuple[str, str | None]]:
-    if isinstance(written, dict):
-        for key, value in written.items():
-            yield key, None if value is True else value
-    else:
-        for pair in written or ():
-            yield pair["key"], pair.get("value")
+def _descriptors(
+    written: list[dict[str, Any]] | dict[str, str | bool], at: At, faults: Faults
+) -> tuple[tuple[str, str | None], ...]:
+    if isinstance(written, list):
+        return tuple((pair["key"], pair.get("value")) for pair in written)
+    for key, value in written.items():
+        if value is False:
+            message = "asks for a descriptor that is not there, and that cannot be asked"
+            faults.add((at, key), message, "write true for any value, or leave it out")
+    return tuple((key, None if value is True else str(value)) for key, value in written.items())
+
+
+def _flag(written: bool, _at: At, _faults: Faults) -> bool:  # noqa: FBT001 - as every reader
+    return written
+
+
+_PARTS: Final[dict[str, tuple[str, Callable[[Any, At, Faults], Any]]]] = {
+    "path_pattern": ("path_pattern", _pattern),
+    "methods": ("methods", _methods),
+    "host": ("hosts", _hosts),
+    "hosts": ("hosts", _hosts),
+    "headers": ("headers", _headers),
+    "required_headers": ("headers", _headers),
+    "ip_subnet": ("ip_ranges", _ranges),
+    "ip_subnets": ("ip_ranges", _ranges),
+    "ip_ranges": ("ip_ranges", _ranges),
+    "requires_authentication": ("requires_authentication", _flag),
+    "descriptors": ("descriptors", _descriptors),
+}
+"""By the name of a field: which part of a `Match` it is, and how that is read."""
