@@ -6,7 +6,8 @@ import json
 from bisect import insort
 from difflib import get_close_matches
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from .advice import advise
 from .document import path_text, read_document
@@ -29,24 +30,34 @@ if TYPE_CHECKING:
 VERSION_DIGITS: Final = 16
 _CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
+Known: TypeAlias = "WeakValueDictionary[str, Rule]"
+KNOWN: Final[Known] = WeakValueDictionary()
+"""Rules that somebody holds, by what they say. New rules are mostly the old ones with a few changed, and a rule that says
+the same is the same rule: it need not be checked and built again."""
+
 
 def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = unhurried) -> str:
     """A short digest of what rules say, in their order: equal for equal sets, whatever they were read from."""
+    return _digest((_CANONICAL(rule.document) for rule in rules), pause)
+
+
+def _digest(texts: Iterable[str], pause: Callable[[], None]) -> str:
     digest = sha256()
-    for rule in rules:
+    for text in texts:
         pause()
-        digest.update(_CANONICAL(rule.document).encode())
-        digest.update(b"\n")
+        digest.update(f"{text}\n".encode())
     return digest.hexdigest()[:VERSION_DIGITS]
 
 
 class Gathering:
     """All documents of one set, and what was found in them so far."""
 
-    def __init__(self, pause: Callable[[], None]) -> None:
+    def __init__(self, pause: Callable[[], None], known: Known) -> None:
         self._pause = pause
+        self._known = known
         self._places: dict[str, tuple[Document, At]] = {}
-        self._in_order: list[tuple[int, str, Rule]] = []
+        self._in_order: list[tuple[int, str, str, Rule]] = []
+        """Priority and name, which are the order, and each rule with what it says."""
         self._count = 0
         self._problems: list[Problem] = []
         self._cases: list[Case] = []
@@ -112,20 +123,29 @@ class Gathering:
             message = f"this is rule {self._count}, and a set has at most {MAX_RULES}"
             faults.add(at, message, "use `overrides`, or names in path patterns")
             return
-        before = faults.count
         if type(written) is not dict:
             RULE.check(written, at, faults)
             return
-        bad = RULE.check_fields(written, at, faults)
+        document = filled(written, defaults or {})
+        text = _text_of(document)
+        rule = None if defaults is None else self._known.get(text)
+        before = faults.count
+        if rule is None:
+            bad = RULE.check_fields(written, at, faults)
+            if defaults is not None:
+                where = _where(written, at, defaults)
+                rule = build_rule(document, at, where, faults, bad=bad)
         self._take_id(written.get("rule_id"), at, faults)
-        if defaults is None:
-            return
-        document = filled(written, defaults)
-        rule = build_rule(document, at, _where(written, at, defaults), faults, bad=bad)
-        if rule is None or faults.count > before:  # An id that is taken is not placed a second time.
-            return
-        # One by one: to sort ten thousand at once would hold up other threads.
-        insort(self._in_order, (rule.priority, rule.rule_id, rule))
+        if rule is not None and faults.count == before:
+            self._known[text] = rule
+            self._place(rule, text)
+
+    def _place(self, rule: Rule, text: str) -> None:
+        place = (rule.priority, rule.rule_id, text, rule)
+        if not self._in_order or self._in_order[-1] < place:  # Most files are in order.
+            self._in_order.append(place)
+        else:  # One by one: to sort ten thousand at once would hold up other threads.
+            insort(self._in_order, place)
 
     def _take_id(self, rule_id: Any, at: At, faults: Faults) -> None:
         """Note where an id was used, also for a rule that is wrong in other ways; nobody else may use it."""
@@ -144,12 +164,12 @@ class Gathering:
         if self._problems:
             raise RulesError(self._problems)
         in_order: list[Rule] = []
-        for _, _, rule in self._in_order:
+        version = _digest((text for _, _, text, _ in self._in_order), self._pause)
+        for *_, rule in self._in_order:
             self._pause()
             in_order.append(rule)
         let_go(self._in_order, self._pause)
         rules = tuple(in_order)
-        version = version_of(rules, pause=self._pause)
         return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
 
     def _warnings(self, rules: Sequence[Rule]) -> Iterable[Problem]:
@@ -162,6 +182,14 @@ class Gathering:
                 steps = [*steps_of(at), *advice.field.split(".")]
                 line, path = document.line(steps), path_text(steps)
                 yield Problem(document.name, line, path, advice.message, advice.remedy)
+
+
+def _text_of(document: dict[str, Any]) -> str:
+    """What a rule says; nothing for values that are none of JSON's, and will be refused."""
+    try:
+        return _CANONICAL(document)
+    except (TypeError, ValueError):
+        return ""
 
 
 def _is_file(value: dict[str, Any]) -> bool:

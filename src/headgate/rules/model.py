@@ -104,7 +104,7 @@ class Exempt:
     matches: tuple[Match, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Rule:
     """One rule, checked and complete."""
 

@@ -9,9 +9,10 @@ of what they say.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from .document import Document
-from .gathering import Gathering, version_of
+from .gathering import KNOWN, Gathering, version_of
 from .pacing import unhurried
 from .parsed import Case, Parsed
 
@@ -46,7 +47,7 @@ def parse_documents(
 
     Rules of all documents are checked together: an id that is in two of them is an error that names both.
     """
-    reading = Gathering(pause)
+    reading = Gathering(pause, KNOWN)
     for name, data in items:
         reading.read(data, name)
     return reading.finish()
@@ -54,6 +55,7 @@ def parse_documents(
 
 def parse_rule_document(document: Mapping[str, Any], name: str = "rule") -> Rule:
     """Read one rule that has been plain values all along, such as the body of a request."""
-    reading = Gathering(unhurried)
+    # None are known: to Python, values may be equal that are not the same in JSON.
+    reading = Gathering(unhurried, WeakValueDictionary())
     reading.take(Document(name, dict(document), (), lambda: 0), one_rule=True)
     return reading.finish().rules.rules[0]

@@ -266,6 +266,34 @@ def test_equal_sets_have_equal_versions_whatever_they_were_read_from() -> None:
     assert parse_documents(changed).rules.version != rules.version
 
 
+def test_a_rule_that_says_the_same_as_before_is_the_same_and_a_changed_one_is_not() -> None:
+    text = '{"defaults": {"identifier": "ip_address"}, "rules": [{"rule_id": "a", "rate": "%d/s"}, {"rule_id": "b", "limit": %s, "window_size_seconds": 1}]}'
+    before = parse_rules(text % (1, "1")).rules
+    after = parse_rules(text % (2, "1")).rules
+    assert after["b"] is before["b"]
+    assert after["a"].limits == (SlidingWindow(2, SECOND_US),)
+    with pytest.raises(RulesError, match="must be a whole number, not true"):
+        parse_rules(text % (1, "true"))
+    with pytest.raises(RulesError, match=r"must be a whole number, not 1\.0"):
+        parse_rules(text % (1, "1.0"))
+
+
+def test_a_known_rule_twice_in_a_set_is_still_one_too_many() -> None:
+    text = '{"rule_id": "a", "identifier": "ip_address", "rate": "1/s"}'
+    kept = parse_rules(text)
+    with pytest.raises(RulesError, match="the id 'a' is already in one"):
+        parse_documents([("one", text), ("two", text)])
+    assert len(kept.rules) == 1
+
+
+@pytest.mark.parametrize("methods", [("GET",), {"GET"}], ids=str)
+def test_plain_values_are_held_to_what_json_has(methods: Any) -> None:
+    kept = one(match={"methods": ["GET"]})
+    with pytest.raises(RulesError, match="must be a text or a list"):
+        one(match={"methods": methods})
+    assert kept.match.methods == {"GET"}
+
+
 def test_an_id_in_two_documents_is_an_error_that_names_both() -> None:
     rule = b'{"rule_id": "a", "identifier": "global", "rate": "1/second"}'
     with pytest.raises(RulesError, match=r"^two:1: rule_id: the id 'a' is already in one:1; give"):
