@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -87,6 +88,14 @@ def test_top_shows_busy_and_denied_keys(run: Any, running: Service) -> None:
     assert [one["key"] for one in found["blocked"]] == ["hot\x1b[31m"]
 
 
+HEARING: Final = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("headgate", run_name="__main__", alter_sys=True)
+"""
+"""What a shell starts in the background ignores interrupts, and so would its children."""
+
+
 def test_top_is_live_on_a_terminal(running: Service, folder: Path) -> None:
     """A pseudo-terminal: it draws, draws again, and ends with an interrupt."""
     pty = pytest.importorskip("pty")
@@ -95,7 +104,7 @@ def test_top_is_live_on_a_terminal(running: Service, folder: Path) -> None:
     words = ["top", "--interval", "0.1", "--token-file", str(folder / "ann.token")]
     master, slave = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "headgate", *words],
+        [sys.executable, "-c", HEARING, *words],
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -105,7 +114,7 @@ def test_top_is_live_on_a_terminal(running: Service, folder: Path) -> None:
     seen = b""
     while seen.count(b"denied right now") < 3:
         seen += os.read(master, 65_536)
-    process.send_signal(2)
+    process.send_signal(signal.SIGINT)
     try:
         while os.read(master, 65_536):
             pass
