@@ -39,7 +39,7 @@ h1 { margin: 0; font-size: 2rem; letter-spacing: -.02em }
 h1 small { color: var(--soft); font-size: 1rem; font-weight: 400; letter-spacing: 0 }
 h2 { margin: 2.5rem 0 .75rem; font-size: 1.1rem }
 p.lead { margin: .4rem 0 0; color: var(--soft) }
-dl { display: grid; grid-template-columns: 11rem 1fr; margin: 0; border-top: 1px solid var(--line) }
+dl { display: grid; grid-template-columns: 13rem 1fr; margin: 0; border-top: 1px solid var(--line) }
 dt, dd { margin: 0; padding: .55rem 0; border-bottom: 1px solid var(--line) }
 dt { color: var(--soft) }
 pre, code { font: .875rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace }
