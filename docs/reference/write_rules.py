@@ -16,6 +16,7 @@ from headgate.rules.document import MAX_BYTES, MAX_DEPTH
 from headgate.rules.fields import ALGORITHMS, MAX_RULES, SECTIONS
 from headgate.rules.kinds import Choice
 from headgate.rules.schema import schema_text
+from headgate.rules.secrets import SECRET_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ TAIL: Final = """\
 | --- | --- |
 | `ip_address` | The client's address; of IPv6 the /64 that it is in. |
 | `user_id` | Who it is, if that was proven. |
-| `api_key` | The key it came with. |
+| `api_key` | The key it came with, under a digest of it. |
 | `header:<name>` | What a header says. Anybody can write any header: use one that a proxy of yours sets. |
 | `descriptor:<key>` | What Envoy's descriptor of that key says. |
 | `path`, `host`, `method` | The request's own, in their canonical spelling. |
@@ -74,7 +75,11 @@ TAIL: Final = """\
 | a template, such as `"{user_id}:{header:x-team}"` | The text that comes of it. |
 
 Keys of `overrides` and entries of `exempt` are identifier values: the value itself for one identifier, the text for a template, and the
-values with `|` between them for a list (`~` before a `|` or a `~` that is part of a value). Put numbers into quotes.
+values with `|` between them for a list (`~` before a `|` or a `~` that is part of a value). Put numbers into quotes. A value that no request
+can have is an error that says which one it has: `2001:db8::/64` for `2001:db8::1`, `/login` for `/login/`.
+
+Secrets are never counted as they are. API keys, and the headers {secrets}, stand in keys, lists,
+logs and stores as `sha256:` and 32 digits, and rules name them so: `headgate rules check` tells the digest of a key that it finds in `overrides`.
 
 ## Path patterns
 
@@ -93,7 +98,7 @@ Patterns and paths are brought into one spelling before they are compared: `/caf
 ## Order and version
 
 Rules are asked from the lowest `priority` to the highest, and rules of the same priority by their names, in whatever order they were
-written: a store with one node a rule keeps none. A rule with `stop` leaves out the rules after it, for requests that it matches.
+written: a store with one node a rule keeps none. A rule with `stop` leaves out the rules after it, for requests that it is enforced for.
 
 The version of a set is a digest of its rules with their defaults filled in. Equal sets have equal versions, whether they come from
 a file, from ZooKeeper or from etcd.
@@ -112,7 +117,7 @@ defaults are left out. To do without a default, write null.
 - a rule requires authentication, and no other rule covers its path for those who have none;
 - a rule is never asked, because one before it covers all of its requests and stops;
 - two rules are about the same requests and the same identifier.
-"""
+""".replace("{secrets}", ", ".join(f"`{name}`" for name in sorted(SECRET_HEADERS)))
 
 
 def page() -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from .addresses import contains
 from .patterns import fits, pieces_of
+from .secrets import SECRET_HEADERS, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -78,9 +79,14 @@ def _header(test: HeaderTest, facts: Facts) -> Iterator[str]:
     elif value is None:
         yield f"there is no header {test.name}"
     elif test.exact is not None and value != test.exact:
-        yield f"the header {test.name} is {value!r}, not {test.exact!r}"
+        yield f"the header {test.name} is {_shown(test, value)}, not {_shown(test, test.exact)}"
     elif test.prefix is not None and not value.startswith(test.prefix):
-        yield f"the header {test.name} is {value!r} and does not begin with {test.prefix!r}"
+        yield f"the header {test.name} is {_shown(test, value)} and does not begin with {test.prefix!r}"
+
+
+def _shown(test: HeaderTest, value: str) -> str:
+    """A value that others may read."""
+    return digest_of(value) if test.name in SECRET_HEADERS else repr(value)
 
 
 def _one_of(things: Iterable[object]) -> str:

@@ -82,14 +82,14 @@ class Counting:
             return f"{identity.value!r} is exempt"
         for at, match in enumerate(exempt.matches):
             if why_not(match, facts) is None:
-                return f"it fits exempt.matches[{at}]"
+                return f"it fits exempt.match[{at}]"
         return None
 
 
 def cost_of(cost: Cost, facts: Facts) -> tuple[int, str]:
     """What one request costs by itself, and what had to be said about its header.
 
-    A header that is missing, or no whole number, is no reason to let a request pass for free, nor to refuse it.
+    A header that is missing, or no whole number, or 0, is no reason to let a request pass for free, nor to refuse it.
     """
     if cost.header is None:
         return cost.default, ""
@@ -104,6 +104,8 @@ def cost_of(cost: Cost, facts: Facts) -> tuple[int, str]:
     asked = int(text) if len(text) <= 16 else cost.maximum + 1
     if asked > cost.maximum:
         return cost.maximum, f"the header {cost.header} asks for more than {cost.maximum}"
+    if asked < cost.minimum:
+        return cost.minimum, f"the header {cost.header} asks for less than {cost.minimum}"
     return asked, ""
 
 

@@ -242,6 +242,13 @@ COST: Final = Section(
             example=1,
         ),
         Field(
+            name="min",
+            kind=Whole(0, MAX_EXACT),
+            about="What a request costs at least, whatever the header says; 0 lets it say that it is free.",
+            default="1",
+            example=1,
+        ),
+        Field(
             name="max",
             kind=Whole(1, MAX_EXACT),
             about="What a request costs at most, whatever the header says.",

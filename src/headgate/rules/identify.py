@@ -8,6 +8,8 @@ it, or has one alone, was not made of values that the request has:
     ~none               all requests without it together (`share`), or the one that is denied (`deny`)
     ~sha256=…           a key that was too long for an engine, or no text
 
+API keys, and headers that are known to carry secrets, are counted under a digest of them (`secrets`): `sha256:…`.
+
 A value that begins with `~` is written with two, so nobody can name himself into the place of somebody else. A template
 is one text as it stands, and who writes one chooses what it keeps apart; only `~` is doubled there too.
 """
@@ -19,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ..charge import MAX_KEY_BYTES
 from .patterns import capture, pieces_of
+from .secrets import digest_of, is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,7 +101,12 @@ class Identify:
 
 
 def _reader(part: Part, pattern: str | None) -> Reader:
-    """How to read one part."""
+    """How to read one part, as others may see it."""
+    read = _value_reader(part, pattern)
+    return _secretly(read) if is_secret(part) else read
+
+
+def _value_reader(part: Part, pattern: str | None) -> Reader:
     kind, name = part.kind, part.name
     if kind == "path" and name:
         pieces = pieces_of(pattern or "")
@@ -110,6 +118,16 @@ def _reader(part: Part, pattern: str | None) -> Reader:
     if kind == "descriptor":
         return lambda facts: next((v for k, v in facts.descriptors if k == name), None)
     return _READERS[kind]
+
+
+def _secretly(read: Reader) -> Reader:
+    """Reads the digest of what `read` reads."""
+
+    def digest(facts: Facts) -> str | None:
+        value = read(facts)
+        return digest_of(value) if value else None
+
+    return digest
 
 
 _READERS: Final[dict[str, Reader]] = {

@@ -89,10 +89,11 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one request takes: `default` units, or what a header says, at most `maximum`."""
+    """What one request takes: `default` units, or what a header says, from `minimum` to `maximum`."""
 
     default: int = 1
     header: str | None = None
+    minimum: int = 1
     maximum: int = 1_000_000
 
 

@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.charge import MAX_KEY_BYTES, require_key
+from headgate.rules.explain import explain
 from headgate.rules.facts import Facts
 from headgate.rules.identify import Identify
+from headgate.rules.model import HeaderTest, Match
 from headgate.rules.request import Request
 
-from .making import identifier, rule
+from .making import identifier, rule, rule_set
 
 if TYPE_CHECKING:
     from headgate.rules.model import Identifier
 
 IP = "203.0.113.9"
+DIGEST = "sha256:7c35c5a1785d20704e44d5de4beb81c1"
 
 
 def key(by: Identifier, request: Request, **settings: Any) -> str:
@@ -27,7 +30,7 @@ PLAIN = {
     "an address": ("ip_address", Request(ip="::ffff:203.0.113.9"), IP),
     "an IPv6 address by its /64": ("ip_address", Request(ip="2001:db8::7"), "2001:db8::/64"),
     "a user": ("user_id", Request(user_id="42"), "42"),
-    "an API key": ("api_key", Request(api_key="k-1"), "k-1"),
+    "an API key": ("api_key", Request(api_key="k-1"), DIGEST),
     "a header in any case": ("header:x-team", Request(headers={"X-Team": " blue "}), "blue"),
     "a path": ("path", Request(path="/a//b/?x"), "/a/b"),
     "a host": ("host", Request(host="API.example.com.:8443"), "api.example.com"),
@@ -44,6 +47,24 @@ def test_one_part_is_its_own_key(by: str, request_: Request, expected: str) -> N
     assert key(identifier(by), request_) == expected
 
 
+@pytest.mark.parametrize("name", ["Authorization", "Cookie", "X-API-Key"])
+def test_a_header_that_carries_a_secret_is_counted_under_its_digest(name: str) -> None:
+    by = identifier(f"header:{name.lower()}")
+    assert key(by, Request(headers={name: "k-1"})) == DIGEST
+    assert key(by, Request(headers={name: ""}, ip=IP)) == f"~ip={IP}"
+
+
+def test_no_part_of_a_secret_is_in_a_key_or_a_trace() -> None:
+    by = identifier("user_id", "=:", "api_key", joined=True)
+    match = Match(headers=(HeaderTest(name="authorization", exact="Bearer s3cret-of-ours"),))
+    rules = rule_set(rule("a", by=by), rule("b", match=match))
+    headers = {"Authorization": "Bearer s3cret-of-theirs"}
+    trace = explain(rules, Request(user_id="7", api_key="s3cret", headers=headers))
+    assert trace.steps[0].charge is not None
+    assert trace.steps[0].charge.key.startswith("7:sha256:")
+    assert "s3cret" not in repr(trace.as_json())
+
+
 def test_a_segment_of_the_path_can_be_the_identifier() -> None:
     by = identifier("path:tenant")
     assert key(by, Request(path="/t/acme/x"), path="/t/{tenant}/*") == "acme"
@@ -55,7 +76,7 @@ def test_several_parts_stand_side_by_side() -> None:
 
 
 def test_two_lists_never_look_the_same() -> None:
-    by = identifier("user_id", "api_key")
+    by = identifier("user_id", "header:x-team")
     pairs = [
         ("a|b", "c"),
         ("a", "b|c"),
@@ -64,8 +85,8 @@ def test_two_lists_never_look_the_same() -> None:
         ("a", "b~|c"),
         ("~none", "c"),
     ]
-    keys = {key(by, Request(user_id=user, api_key=api_key)) for user, api_key in pairs}
-    keys.add(key(by, Request(api_key="c"), on_missing="share"))
+    keys = {key(by, Request(user_id=user, headers={"x-team": team})) for user, team in pairs}
+    keys.add(key(by, Request(headers={"x-team": "c"}), on_missing="share"))
     assert len(keys) == len(pairs) + 1
 
 

@@ -217,7 +217,11 @@ COSTS = {
     "one": (Cost(), {}, None, 1),
     "what the rule says": (Cost(default=3), {}, None, 3),
     "what the header says": (Cost(header="x-cost"), {"X-Cost": "7"}, None, 7),
-    "nothing": (Cost(header="x-cost"), {"X-Cost": "0"}, None, 0),
+    "not nothing": (Cost(header="x-cost"), {"X-Cost": "0"}, None, 1),
+    "nothing, where that is allowed": (
+        *(Cost(header="x-cost", minimum=0), {"X-Cost": "0"}, None, 0),
+    ),
+    "too little": (Cost(header="x-cost", minimum=5), {"X-Cost": "4"}, None, 5),
     "no header": (Cost(default=2, header="x-cost"), {}, None, 2),
     "no number": (Cost(default=2, header="x-cost"), {"X-Cost": "-5"}, None, 2),
     "a fraction": (Cost(default=2, header="x-cost"), {"X-Cost": "1.5"}, None, 2),

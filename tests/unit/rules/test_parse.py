@@ -215,7 +215,7 @@ def test_how_much(fields: dict[str, Any], limits: tuple[object, ...]) -> None:
 
 @pytest.mark.parametrize("field", RULE.fields, ids=lambda field: field.name)
 def test_the_example_of_every_field_works(field: Any) -> None:
-    fields = {field.name: field.example}
+    fields = {"identifier": "user_id", field.name: field.example}
     if field.name == "limit":
         fields["window_size_seconds"] = 60
     if field.name in {"window_size_seconds", "calendar"}:

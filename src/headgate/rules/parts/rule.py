@@ -12,6 +12,7 @@ from .amount import limits_from, limits_of_override
 from .filling import plainly
 from .identifier import identifier_of
 from .match import EVERYTHING, match_from, pattern_names
+from .values import require_value
 from .where import Where, attempt
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ def build_rule(
         if "overrides" in written:
             overrides = _overrides(written, cost, where("overrides"), faults)
     exempt = _exempt(written["exempt"], where("exempt"), faults) if "exempt" in written else NOBODY
+    if identifier is not None and (overrides or exempt.values):
+        _require_values(identifier, written, where, faults)
     if bad or faults.count > before or identifier is None or limits is None:
         return None
     return Rule(
@@ -97,12 +100,12 @@ def _identifier(
 def _cost(written: int | dict[str, Any], at: At, faults: Faults) -> Cost:
     if isinstance(written, int):
         return Cost(default=written)
-    default, maximum = written.get("default"), written.get("max")
-    cost = Cost(
-        header=written["header"].lower(),
-        default=ONE.default if default is None else default,
-        maximum=ONE.maximum if maximum is None else maximum,
-    )
+    names = {"default": "default", "min": "minimum", "max": "maximum"}
+    said = {names[name]: written[name] for name in names if written.get(name) is not None}
+    cost = Cost(header=written["header"].lower(), **said)
+    if cost.minimum > cost.maximum:
+        message = f"the min {cost.minimum} is more than the max {cost.maximum}"
+        faults.add(at, message, "raise the max")
     if cost.default > cost.maximum:
         message = f"the default {cost.default} is more than the max {cost.maximum}"
         faults.add(at, message, "raise the max")
@@ -127,6 +130,19 @@ def _overrides(
         overrides[value] = limits_of_override(one, amount, (at, value), faults)
         _require_room(cost, overrides[value], (at, value), faults)
     return overrides
+
+
+def _require_values(
+    identifier: Identifier, written: Mapping[str, Any], where: Where, faults: Faults
+) -> None:
+    """Refuse overrides and exemptions for values that no request has."""
+    for value in written.get("overrides", ()):
+        attempt(partial(require_value, identifier, value), (where("overrides"), value), faults)
+    exempt, at = written.get("exempt", ()), where("exempt")
+    if isinstance(exempt, dict):
+        exempt, at = exempt.get("values") or (), (at, "values")
+    for i, value in enumerate(exempt):
+        attempt(partial(require_value, identifier, value), (at, i), faults)
 
 
 def _exempt(written: list[str] | dict[str, Any], at: At, faults: Faults) -> Exempt:
