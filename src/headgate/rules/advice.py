@@ -41,7 +41,7 @@ def advise(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Advice]
         return
     yield from _repeated(live, pause)
     yield from _unreachable(live, pause)
-    if not any(_is_catch_all(rule) for rule in live):
+    if not any(_is_catch_all(rule) and _limits_for_certain(rule) for rule in live):
         yield from _uncovered(live, pause)
         remedy = "add a rule without `match`, so that no request is without a limit"
         yield Advice(None, "", "no rule is about every request", remedy)
@@ -87,22 +87,21 @@ def _unreachable(rules: Iterable[Rule], pause: Callable[[], None]) -> Iterator[A
             stops.add(rule)
 
 
+def _limits_for_certain(rule: Rule) -> bool:
+    """Whether the rule limits whatever it matches, but for those who were exempted on purpose: a shadow limits nobody."""
+    return not rule.shadow and rule.enforce_percent == 100 and rule.on_missing != "skip"
+
+
 def _is_always_enforced(rule: Rule) -> bool:
     """Whether the rule is enforced for whatever it matches; otherwise those behind it are asked too."""
-    return (
-        not rule.shadow
-        and rule.enforce_percent == 100
-        and rule.on_missing != "skip"
-        and not rule.exempt.values
-        and not rule.exempt.matches
-    )
+    return _limits_for_certain(rule) and not rule.exempt.values and not rule.exempt.matches
 
 
 def _uncovered(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Advice]:
     """Rules for those who logged in, with nothing for those who did not."""
     others = _Covers()
     for rule in rules:
-        if not rule.match.requires_authentication:
+        if not rule.match.requires_authentication and _limits_for_certain(rule):
             others.add(rule)
     for rule in rules:
         pause()

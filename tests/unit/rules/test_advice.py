@@ -45,6 +45,18 @@ def test_no_rule_for_every_request() -> None:
     ) == [said]
 
 
+@pytest.mark.parametrize(
+    "less", [{"shadow": True}, {"enforce_percent": 99}, {"on_missing": "skip"}]
+)
+def test_a_rule_that_may_limit_nobody_does_not_look_after_everybody(less: dict[str, Any]) -> None:
+    said = warnings_of(
+        {**EVERYONE, **less}, on("/a", requires_authentication=True), catch_all=False
+    )
+    assert len(said) == 2
+    assert "requires authentication, and no other rule covers its path" in said[0]
+    assert "no rule is about every request" in said[1]
+
+
 def test_no_rule_at_all() -> None:
     said = "x.json: there is no rule that is enabled; no request is limited"
     assert warnings_of(catch_all=False) == [said]
