@@ -1,14 +1,15 @@
 """Client addresses: one text for each, one key for those who share it, and whom to believe about them.
 
 `::ffff:203.0.113.9` is `203.0.113.9`. Of IPv6 every customer has at least 2**64 addresses and may use a new one for each
-request, so an address is counted for by its /64. A header that names the client is believed only as far as those who
+request, so an address is counted for by its /64. One that was made of an IPv4 address is counted as what that has: of NAT64
+the address itself, of 6to4 the /48 that belongs to it. A header that names the client is believed only as far as those who
 wrote it are trusted: from the right, hop by hop, to the first that is not.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ MAX_TEXT: Final = 96
 """The longest address with brackets, a zone and a port is shorter."""
 MAX_FORWARDED: Final = 4_096
 MAX_HOPS: Final = 32
-LOWER_64: Final = (1 << 64) - 1
+NAT64: Final = IPv6Network("64:ff9b::/96")
+"""Where the whole of IPv4 is seen from networks that have none (RFC 6052)."""
 
 
 class Address(NamedTuple):
@@ -31,7 +33,7 @@ class Address(NamedTuple):
     text: str
     """The one spelling."""
     group: str
-    """Whom it is counted for: itself, or the /64 that it is in."""
+    """Whom it is counted for: itself, or the range that one customer has."""
 
 
 def address_of(text: str | None) -> Address | None:
@@ -56,7 +58,15 @@ def _address_of(text: str) -> Address | None:
     number = int(address)
     if isinstance(address, IPv4Address):
         return Address(4, number, str(address), str(address))
-    return Address(6, number, str(address), f"{IPv6Address(number & ~LOWER_64)}/64")
+    return Address(6, number, str(address), _group_of(address))
+
+
+def _group_of(address: IPv6Address) -> str:
+    """Whom an address of IPv6 is counted for."""
+    if address in NAT64:
+        return str(IPv4Address(int(address) & 0xFFFF_FFFF))
+    shared = 48 if address.sixtofour is not None else 64
+    return str(IPv6Network((address, shared), strict=False))
 
 
 def _without_port(text: str) -> str:
