@@ -207,7 +207,10 @@ def _limit_of(rate: Rate, algorithm: str | None) -> Limit:
         refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(names)}")
     if rate.calendar is not None:
         if algorithm != "fixed_window":
-            refuse(f"calendar rates are counted by fixed_window, not by {algorithm}")
+            refuse(
+                f"calendar rates are counted by fixed_window, not by {algorithm}; write fixed_window, "
+                "or leave out the algorithm"
+            )
         return CalendarWindow(rate.limit, calendar=rate.calendar)
     kind: type[Any] = ALGORITHMS[algorithm]
     if rate.burst is not None and algorithm not in WITH_BURST:

@@ -7,7 +7,7 @@ patterns    what a path pattern means           trie       all patterns at once
 conditions  what `match` means, in words        shelf      rules of one pattern, found by what else they ask
 identify    whom a request is counted for       counting   what a rule that matches charges
 match       the rulebook: all of that together  explain    why each rule applies or not
-cases       tests that a file brings along
+cases       tests that a file brings along     secrets    what is shown in the place of one
 
 parse       bytes → rules, or all that is wrong: document (JSON, YAML), fields (the table of all of them, of kinds and
             sections), parts (what each field means), gathering (many documents, one set), advice (what deserves a second look)

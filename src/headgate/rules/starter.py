@@ -21,13 +21,12 @@ version: 1
 
 # What every rule below says unless it says otherwise.
 defaults:
-  algorithm: sliding_window
+  identifier: ip_address
 
 rules:
   # Keep one rule without `match`: whoever finds a way around the others still meets this one.
   - rule_id: every-client
     description: No client may take more than its share.
-    identifier: ip_address
     rate: 600/minute
 
   # Guessing passwords must be slow: few tries, and none while nobody can count them.
@@ -36,7 +35,6 @@ rules:
     match:
       path_pattern: /login
       methods: [POST]
-    identifier: ip_address
     rate: 5/minute
     on_error: closed
     priority: 10
@@ -48,7 +46,6 @@ rules:
       path_pattern: /api/**
       requires_authentication: true
     identifier: user_id
-    algorithm: token_bucket
     rate: 100/minute burst 20
     overrides:
       batch-import: 1000/minute burst 200

@@ -38,6 +38,11 @@ def test_the_starter_has_the_version_that_the_page_shows() -> None:
     assert shown in (DOCS / "how-to" / "write-rules.md").read_text(encoding="utf-8")
 
 
+def test_the_defaults_of_the_starter_leave_every_kind_of_limit_open() -> None:
+    more = "rules:\n  - {rule_id: quota, rate: 9/calendar month}\n  - {rule_id: b, rate: 9/s burst 3}\n"
+    assert len(parse_rules(STARTER.replace("rules:\n", more, 1)).rules) == 6
+
+
 @pytest.mark.parametrize("name, text", examples(), ids=[name for name, _ in examples()])
 def test_every_example_can_be_used(name: str, text: str) -> None:
     parsed = parse_rules(text, name)

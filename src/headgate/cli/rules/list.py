@@ -72,16 +72,18 @@ def _row(rule: Rule) -> tuple[str, str, str, str]:
     return (
         escaped(rule.rule_id),
         str(rule.priority),
-        escaped("; ".join(_limit(rule))),
+        escaped(", ".join(_limit(rule))),
         escaped(about + (f" ({marks})" if marks else "")),
     )
 
 
 def _limit(rule: Rule) -> list[str]:
+    from ...rules.explain import limit_text  # noqa: PLC0415 - not for every start
+
     document: Any = rule.document
-    if "rate" in document:
+    if document.get("rate") is not None:
         return [str(document["rate"])]
-    return [f"{limit.limit} per {limit.window_us / 1e6:g} s" for limit in rule.limits]
+    return [limit_text(limit) for limit in rule.limits]
 
 
 def _as_json(where: str, snapshot: Snapshot, documents: list[Any]) -> dict[str, Any]:

@@ -49,6 +49,15 @@ def shell(
     return Shell(capsys)
 
 
+def test_a_limit_of_the_calendar_is_not_listed_as_so_many_seconds(shell: Shell) -> None:
+    Path("rules.yaml").write_text(
+        "{rule_id: all, identifier: ip_address, limits: [5/second, {limit: 9, calendar: month}]}"
+    )
+    assert "5/second (sliding_window), 9/calendar month (fixed_window)  everything" in shell(
+        "list", "rules.yaml"
+    )
+
+
 def test_a_rule_is_set_listed_and_deleted(shell: Shell) -> None:
     assert shell("set", "rules.yaml", "login", "rate=20/minute", "--author", "ann@host") == (
         "1 changed\n  ~ login\nrevision 1 of file:rules.yaml\n"
