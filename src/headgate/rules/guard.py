@@ -1,7 +1,7 @@
 """The guard: changes so large that they are more likely a mistake than a wish. Pure.
 
 It is asked twice: where somebody pushes rules, who can then insist, and on every node that is about to use them, for rules
-can also be changed by other ways. A rule that is switched off counts as gone.
+can also be changed by other ways. A rule that is switched off counts as gone, and so does one that becomes a shadow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ def objections(
         return []
     before = _enabled(old)
     found = []
-    gone = before.keys() - now.keys()
+    gone = {
+        rule_id
+        for rule_id, rule in before.items()
+        if rule_id not in now or (_denies(rule) and not _denies(now[rule_id]))
+    }
     if 2 * len(gone) > len(before):
         found.append(f"{len(gone)} of {len(before)} rules would be gone ({_some(sorted(gone))})")
     raised = []
@@ -111,6 +115,10 @@ def documents_of(rules: RuleSet | None) -> dict[str, object]:
 
 def _enabled(rules: RuleSet) -> dict[str, Rule]:
     return {rule.rule_id: rule for rule in rules.rules if rule.enabled}
+
+
+def _denies(rule: Rule) -> bool:
+    return not rule.shadow and rule.enforce_percent > 0
 
 
 def _factor(old: Rule, new: Rule) -> Fraction:

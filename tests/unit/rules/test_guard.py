@@ -40,6 +40,26 @@ FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
             rules(a="10/minute", **{name: {"rate": "1/s", "enabled": False} for name in "bcd"}),
             r"3 of 4 rules would be gone \(b, c, d\)",
         ),
+        (
+            FOUR,
+            rules(
+                a="10/minute",
+                b="10/minute",
+                c={"rate": "10/minute", "shadow": True},
+                d={"rate": "10/minute", "enforce_percent": 1},
+            ),
+            None,
+        ),
+        (
+            FOUR,
+            rules(
+                a={"rate": "10/minute", "enforce_percent": 0},
+                **{name: {"rate": "10/minute", "shadow": True} for name in "bcd"},
+            ),
+            r"4 of 4 rules would be gone \(a, b, c and 1 more\)",
+        ),
+        (None, rules(a={"rate": "1/s", "shadow": True}), None),
+        (rules(a={"rate": "1/s", "shadow": True}), rules(a={"rate": "2/s", "shadow": True}), None),
         (rules(a="1/s"), rules(b="1/s"), r"1 of 1 rules would be gone \(a\)"),
         (rules(a="10/minute"), rules(a="999/minute"), None),
         (rules(a="10/minute"), rules(a="1000/minute"), r"100-fold or more \(a 100-fold\)"),
