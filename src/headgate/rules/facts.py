@@ -52,7 +52,7 @@ class Facts:
 
     def __init__(self, request: Request, headers: frozenset[str] | None = None) -> None:
         """Read a request; of its headers only these, in lower case, if they are given."""
-        self.method = request.method.upper()
+        self.method = str.upper(request.method)  # Bytes have such a method too, and are no text.
         self.ip = request.ip
         self.address: Address | None = address_of(request.ip)
         self.user_id = request.user_id or None
@@ -136,6 +136,10 @@ def require_request(request: Any) -> None:
         ) from None
     if wrong:
         raise UsageError(f"a request's headers are text, not {wrong[0]!r}")
+    if not isinstance(request.descriptors, tuple | list):
+        raise UsageError(
+            f"a request's descriptors are a tuple of pairs, not {request.descriptors!r}"
+        )
     for pair in request.descriptors:
         if not isinstance(pair, tuple) or [type(one) for one in pair] != [str, str]:
             raise UsageError(f"a request's descriptors are pairs of text, not {pair!r}")
