@@ -64,6 +64,7 @@ TAIL: Final = """\
 | Identifier | Whom a request is counted for |
 | --- | --- |
 | `ip_address` | The client's address; of IPv6 the /64 that it is in. |
+| `ip_address/48` | The same, but of IPv6 the /48, or any other prefix from 16 to 64: a second rule, with a higher limit, for those who have many /64. |
 | `user_id` | Who it is, if that was proven. |
 | `api_key` | The key it came with, under a digest of it. |
 | `header:<name>` | What a header says. Anybody can write any header: use one that a proxy of yours sets. |

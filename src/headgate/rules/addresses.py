@@ -58,15 +58,25 @@ def _address_of(text: str) -> Address | None:
     number = int(address)
     if isinstance(address, IPv4Address):
         return Address(4, number, str(address), str(address))
-    return Address(6, number, str(address), _group_of(address))
+    return Address(6, number, str(address), _group_of(address, 64))
 
 
-def _group_of(address: IPv6Address) -> str:
+def _group_of(address: IPv6Address, prefix: int) -> str:
     """Whom an address of IPv6 is counted for."""
     if address in NAT64:
         return str(IPv4Address(int(address) & 0xFFFF_FFFF))
-    shared = 48 if address.sixtofour is not None else 64
+    shared = min(prefix, 48) if address.sixtofour is not None else prefix
     return str(IPv6Network((address, shared), strict=False))
+
+
+def group_of(address: Address, prefix: int) -> str:
+    """Whom an address is counted for by a rule that looks at wider ranges of IPv6 than the /64."""
+    return address.group if address.version == 4 else _wide_group(address.number, prefix)
+
+
+@lru_cache(maxsize=65_536)
+def _wide_group(number: int, prefix: int) -> str:
+    return _group_of(IPv6Address(number), prefix)
 
 
 def _without_port(text: str) -> str:

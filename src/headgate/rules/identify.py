@@ -20,6 +20,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ..charge import MAX_KEY_BYTES
+from .addresses import group_of
 from .patterns import capture, pieces_of
 from .secrets import digest_of, is_secret
 
@@ -108,6 +109,9 @@ def _reader(part: Part, pattern: str | None) -> Reader:
 
 def _value_reader(part: Part, pattern: str | None) -> Reader:
     kind, name = part.kind, part.name
+    if kind == "ip_address" and name:
+        prefix = int(name)
+        return lambda facts: None if facts.address is None else group_of(facts.address, prefix)
     if kind == "path" and name:
         pieces = pieces_of(pattern or "")
         return lambda facts: capture(pieces, name, facts.segments)
@@ -142,7 +146,8 @@ _READERS: Final[dict[str, Reader]] = {
 
 
 def _name(part: Part) -> str:
-    return f"{part.kind}:{part.name}" if part.name else part.kind
+    mark = "/" if part.kind == "ip_address" else ":"
+    return f"{part.kind}{mark}{part.name}" if part.name else part.kind
 
 
 def is_plain(value: str) -> bool:

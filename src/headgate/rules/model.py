@@ -72,7 +72,8 @@ class Part:
         "global",
     ]
     name: str = ""
-    """The text itself, the header's name in lower case, the descriptor's key, or a `{name}` of the path pattern."""
+    """The text itself, the header's name in lower case, the descriptor's key, a `{name}` of the path pattern, or how long
+    the prefix is that addresses of IPv6 share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

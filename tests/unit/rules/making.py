@@ -19,7 +19,7 @@ def identifier(*kinds: str, joined: bool = False) -> Identifier:
     """`identifier("user_id", "header:x-team")`; a word after `=` is a fixed text."""
     parts = []
     for kind in kinds:
-        before, _, name = kind.partition(":")
+        before, _, name = kind.replace("/", ":").partition(":")
         written: Any = "text" if kind.startswith("=") else before
         parts.append(Part(kind=written, name=kind[1:] if kind.startswith("=") else name))
     return Identifier(parts=tuple(parts), joined=joined)

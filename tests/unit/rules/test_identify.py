@@ -29,6 +29,11 @@ def key(by: Identifier, request: Request, **settings: Any) -> str:
 PLAIN = {
     "an address": ("ip_address", Request(ip="::ffff:203.0.113.9"), IP),
     "an IPv6 address by its /64": ("ip_address", Request(ip="2001:db8::7"), "2001:db8::/64"),
+    "an address by a wider range": (
+        *("ip_address/48", Request(ip="2001:db8:7:9::7"), "2001:db8:7::/48"),
+    ),
+    "IPv4 is in no wider range": ("ip_address/48", Request(ip=IP), IP),
+    "NAT64 is not either": ("ip_address/48", Request(ip="64:ff9b::203.0.113.9"), IP),
     "a user": ("user_id", Request(user_id="42"), "42"),
     "an API key": ("api_key", Request(api_key="k-1"), DIGEST),
     "a header in any case": ("header:x-team", Request(headers={"X-Team": " blue "}), "blue"),

@@ -227,6 +227,19 @@ def test_the_example_of_every_field_works(field: Any) -> None:
     "written, identifier",
     [
         ("ip_address", Identifier(parts=(Part(kind="ip_address"),))),
+        ("ip_address/48", Identifier(parts=(Part(kind="ip_address", name="48"),))),
+        ("ip_address/64", Identifier(parts=(Part(kind="ip_address"),))),
+        (
+            "{ip_address/56}:{path}",
+            Identifier(
+                parts=(
+                    Part(kind="ip_address", name="56"),
+                    Part(kind="text", name=":"),
+                    Part(kind="path"),
+                ),
+                joined=True,
+            ),
+        ),
         ("header:X-Team", Identifier(parts=(Part(kind="header", name="x-team"),))),
         ("descriptor:Tenant", Identifier(parts=(Part(kind="descriptor", name="Tenant"),))),
         ("{user_id}", Identifier(parts=(Part(kind="user_id"),))),

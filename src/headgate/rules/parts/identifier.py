@@ -1,7 +1,7 @@
 """Whom a request is counted for: one name, a list of names, or a template.
 
 name      = ip_address | user_id | api_key | path | host | method | global
-          | header:<name> | descriptor:<key> | {<name in the path pattern>}
+          | ip_address/<prefix of IPv6> | header:<name> | descriptor:<key> | {<name in the path pattern>}
 template  = text with { name } in it, such as "{user_id}:{header:x-team}"
 """
 
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 PlainKind = Literal["ip_address", "user_id", "api_key", "path", "host", "method", "global"]
 PLAIN: Final[tuple[PlainKind, ...]] = get_args(PlainKind)
 EXAMPLES: Final = (
-    "write one of " + ", ".join(PLAIN) + ", header:<name>, descriptor:<key>, "
+    "write one of " + ", ".join(PLAIN) + ", ip_address/48, header:<name>, descriptor:<key>, "
     "or {<name>} for a name in the path pattern"
 )
 _PLAINLY: Final = {name: Identifier(parts=(Part(kind=name),)) for name in PLAIN}
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_RANGE: Final = re.compile(r"ip_address/([0-9]{1,3})")
 _PIECE: Final = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
 
 
@@ -66,7 +67,7 @@ def _template(text: str, names: Collection[str]) -> Any:
 def _placeholder(word: str, names: Collection[str]) -> Part:
     if word in names:
         return Part(kind="path", name=word)
-    if word in _PLAINLY or ":" in word:
+    if word in _PLAINLY or ":" in word or _RANGE.fullmatch(word):
         return _part(word)
     have = f"has {', '.join(sorted(names))}" if names else "has no names"
     raise UsageError(
@@ -77,6 +78,12 @@ def _placeholder(word: str, names: Collection[str]) -> Part:
 def _part(word: str) -> Part:
     if word in _PLAINLY:
         return _PLAINLY[word].parts[0]
+    range_ = _RANGE.fullmatch(word)
+    if range_ is not None:
+        prefix = int(range_[1])
+        if not 16 <= prefix <= 64:
+            raise UsageError(f"{word!r} is no range that one has; write a prefix from 16 to 64")
+        return Part(kind="ip_address", name=str(prefix) if prefix < 64 else "")
     kind, colon, name = word.partition(":")
     if kind == "header" and colon:
         if not _HEADER_NAME.fullmatch(name):

@@ -10,7 +10,7 @@ from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
 from ...errors import UsageError
-from ..addresses import address_of
+from ..addresses import address_of, group_of
 from ..facts import host_of
 from ..paths import canonical_path
 from ..secrets import digest_of, is_digest, is_secret
@@ -44,20 +44,22 @@ def _spelled(part: Part, value: str) -> str:
     """The one spelling of a value."""
     if part.kind == "path" and part.name:
         return canonical_path("/" + value.replace("/", ""))[1:]
+    if part.kind == "ip_address":
+        return _address(value, int(part.name or 64))
     spell = _SPELLINGS.get(part.kind)
     return value if spell is None else spell(value)
 
 
-def _address(value: str) -> str:
+def _address(value: str, prefix: int) -> str:
     address = address_of(value)
     if address is not None:
-        return address.group
+        return group_of(address, prefix)
     try:
         network = ip_network(value)
     except ValueError:
         raise UsageError(f"{value!r} is no address; write one such as 203.0.113.9") from None
     address = address_of(str(network.network_address))
-    if address is not None and address.group == str(network):
+    if address is not None and group_of(address, prefix) == str(network):
         return str(network)
     raise UsageError(
         f"{value!r} is a range, and requests are counted for addresses; "
@@ -66,7 +68,6 @@ def _address(value: str) -> str:
 
 
 _SPELLINGS: Final[dict[str, Callable[[str], str]]] = {
-    "ip_address": _address,
     "host": lambda value: host_of(value) or "example.com",
     "method": lambda value: "GET" if value.upper() == "HEAD" else value.upper(),
     "path": canonical_path,
