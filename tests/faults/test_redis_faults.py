@@ -283,6 +283,25 @@ def test_a_connection_that_died_in_silence_is_given_up(
 
 
 @one_flavour
+def test_nothing_is_sent_once_its_time_is_over(redis_server: RedisServer) -> None:
+    """Whoever waited may have been told by then that nothing was sent."""
+
+    async def main() -> None:
+        engine = AsyncRedisEngine(redis_server.url)
+        await warm_up(engine)
+        operations = engine._operations
+        part = operations.codec.part(Request((Charge("key", PLENTY),)))
+        errand = operations.errand(operations.slot(part), [part])
+        with pytest.raises(EngineError) as refused:
+            await engine._run(errand, ends=asyncio.get_running_loop().time())
+        await engine.aclose()
+        assert not may_have_been_charged(refused.value)
+        assert used(redis_server.url, "key", PLENTY) == 1
+
+    asyncio.run(main())
+
+
+@one_flavour
 def test_500_callers_of_a_server_that_hangs_are_all_answered_in_time(
     redis_server: RedisServer,
 ) -> None:

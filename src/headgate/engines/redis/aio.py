@@ -203,7 +203,8 @@ class AsyncRedisEngine(Shell):
         """Carry a batch out when something is not as usual."""
         try:
             # Until the first runs out of time: nobody is told that nothing was sent, and sent after all.
-            reply = await self._run(errand, ends=batch[0][3], first=first, batch=batch)
+            ends = min(waiting[3] for waiting in batch)
+            reply = await self._run(errand, ends=ends, first=first, batch=batch)
             stale = answer(batch, reply)
             if stale:
                 await self._send_again(stale, reply[0])
@@ -358,7 +359,7 @@ class AsyncRedisEngine(Shell):
                                 if isinstance(outcome, NotSent):
                                     raise outcome
                             else:
-                                link = await state.link(address)
+                                link = await state.link_in_time(address, ends)
                                 batch.leave_on(link, state.time())
                                 outcome = await link.call(command, asking=asking)
                                 batch.link = None
@@ -449,6 +450,13 @@ class LoopState:
                 if not sentinel and not self.warned:
                     self.warned = True
                     self.spawn(self._advise(link))
+        return link
+
+    async def link_in_time(self, address: Address, ends: float) -> Link:
+        """A link to send on; not when time is over, for whoever waits may have been told that nothing was sent."""
+        link = await self.link(address)
+        if self.time() >= ends:
+            raise TimeoutError
         return link
 
     async def _advise(self, link: Link) -> None:
