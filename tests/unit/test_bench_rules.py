@@ -27,5 +27,5 @@ def test_a_tiny_run_of_everything_has_its_whole_structure(tmp_path: Path) -> Non
     assert list(found["finding"]) == list(found["compiling"]) == worlds
     assert list(found["finding"]["paths"]) == ["1 rules", "5 rules", "20 rules", "times", "met"]
     assert list(found["hostile"]) == list(HOSTILE)
-    assert found["reloading"]["20 rules from a file"]["seconds"] > 0
+    assert found["reloading"]["20 rules from a file, all changed"]["seconds"] > 0
     assert "promise" in results[0].as_text()
