@@ -136,6 +136,21 @@ def test_range(network: str, ip: str | None, *, matches: bool) -> None:
     assert bool(applied(Request(ip=ip), only)) is matches
 
 
+def test_a_header_cannot_change_the_method() -> None:
+    posts = rule(match=Match(methods=frozenset({"POST"})))
+    headers = {"X-HTTP-Method-Override": "GET", "X-HTTP-Method": "GET", "X-Method-Override": "GET"}
+    assert applied(Request("POST", headers=headers), posts) == ["rule"]
+
+
+def test_nobody_uses_up_the_limit_of_another_by_writing_his_name() -> None:
+    book = rulebook(rule(by=identifier("header:x-user", "ip_address")))
+    keys = {
+        book.charges(Request(ip=ip, headers={"x-user": "ann"}))[0].key
+        for ip in (IP, "198.51.100.7")
+    }
+    assert keys == {f"ann|{IP}", "ann|198.51.100.7"}
+
+
 def test_authentication_is_a_user_id() -> None:
     only = rule(match=Match(requires_authentication=True))
     assert applied(Request(user_id="42"), only) == ["rule"]
