@@ -12,9 +12,10 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
+from ...query import read_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +90,7 @@ def parse_url(url: str) -> Options:
         )
     userinfo, _, hosts = parts.netloc.rpartition("@")
     username, _, password = userinfo.partition(":")
-    options = _query_options(parts.query)
+    options = read_query(parts.query, QUERY_OPTIONS)
     tls = _tls_context(options, secure=secure)
     path = unquote(parts.path)
     addresses: tuple[Address, ...]
@@ -193,20 +194,6 @@ QUERY_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "cert_file": str,
     "key_file": str,
 }
-
-
-def _query_options(query: str) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in QUERY_OPTIONS:
-            raise ConfigError(f"no option is called {name!r}; there are {', '.join(QUERY_OPTIONS)}")
-        if name in options:
-            raise ConfigError(f"the option {name!r} is given twice")
-        try:
-            options[name] = QUERY_OPTIONS[name](text)
-        except (ValueError, KeyError):
-            raise ConfigError(f"the option {name!r} has a value that makes no sense") from None
-    return options
 
 
 def _tls_context(options: dict[str, Any], *, secure: bool) -> ssl.SSLContext | None:

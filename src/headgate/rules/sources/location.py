@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
+from ...query import read_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -151,17 +152,7 @@ def _host(scheme: str, text: str) -> str:
 
 
 def _options(scheme: str, query: str) -> dict[str, Any]:
-    known = OPTIONS[scheme]
-    options: dict[str, Any] = {}
-    for name, text in parse_qsl(query, keep_blank_values=True):
-        if name not in known:
-            raise ConfigError(f"no option is called {name!r}; there are {', '.join(known)}")
-        if name in options:
-            raise ConfigError(f"the option {name!r} is given twice")
-        try:
-            options[name] = known[name](text)
-        except (ValueError, KeyError):
-            raise ConfigError(f"the option {name!r} has a value that makes no sense") from None
+    options = read_query(query, OPTIONS[scheme])
     if options.get("tls") is False and "ca_file" in options:
         raise ConfigError("ca_file asks for TLS and tls=no forbids it; leave one out")
     if ("cert_file" in options) != ("key_file" in options):
