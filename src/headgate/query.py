@@ -23,5 +23,6 @@ def read_query(query: str, known: Readers) -> dict[str, Any]:
         try:
             options[name] = known[name](text)
         except (ValueError, KeyError):
-            raise ConfigError(f"the option {name!r} has a value that makes no sense") from None
+            wrong = "not a number" if known[name] in {int, float} else "a value that makes no sense"
+            raise ConfigError(f"the option {name!r} has {wrong}") from None
     return options
