@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 BACKLOG: Final = 2_048
-QUIET: Final = 1.0
+QUIET: Final = 2.0
 """A connection that has been idle for so many seconds is closed while draining."""
 TICKS_PER_SECOND: Final = 10
 ACCEPTED: Final = 256
