@@ -141,6 +141,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
+def tell(args: argparse.Namespace, found: Any, words: str) -> None:
+    """Say what was done: in words, or what the service answered for programs."""
+    if args.json:
+        print_json(found)
+    else:
+        print(escaped(words))
+
+
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print rows under their heads, each column as wide as it has to be; numbers to the right."""
     texts = [[escaped(str(cell)) for cell in row] for row in rows]

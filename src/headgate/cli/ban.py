@@ -13,8 +13,8 @@ from ._service import (
     print_table,
     seconds_of,
     service_of,
+    tell,
 )
-from ._terminal import escaped
 
 if TYPE_CHECKING:
     import argparse
@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
         return _list(service, args)
     if args.remove:
         service.ask("DELETE", f"/api/bans/{in_path(args.key)}")
-        _tell(args, {"removed": True}, f"{args.key} is let in again")
+        tell(args, {"removed": True}, f"{args.key} is let in again")
         return 0
     body: dict[str, Any] = {"reason": args.reason}
     if args.span is not None:
         body["ttl"] = seconds_of(args.span)
     ban = service.ask("PUT", f"/api/bans/{in_path(args.key)}", body)
     until = "until it is removed" if ban["until"] is None else f"until {ban['until']}"
-    _tell(args, ban, f"{args.key} is locked out {until}")
+    tell(args, ban, f"{args.key} is locked out {until}")
     return 0
 
 
@@ -74,10 +74,3 @@ def _list(service: Service, args: argparse.Namespace) -> int:
     ]
     print_table(("KEY", "UNTIL", "BY", "REASON"), rows)
     return 0
-
-
-def _tell(args: argparse.Namespace, found: Any, words: str) -> None:
-    if args.json:
-        print_json(found)
-    else:
-        print(escaped(words))

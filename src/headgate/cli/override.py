@@ -14,8 +14,8 @@ from ._service import (
     print_table,
     seconds_of,
     service_of,
+    tell,
 )
-from ._terminal import escaped
 
 if TYPE_CHECKING:
     import argparse
@@ -61,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
     place = f"/api/{'limits' if args.stay else 'overrides'}/{in_path(args.key)}"
     if args.remove:
         service.ask("DELETE", place)
-        _tell(args, {"removed": True}, f"what held before holds again for {args.key}")
+        tell(args, {"removed": True}, f"what held before holds again for {args.key}")
         return 0
     found = service.ask("PUT", place, _body(args))
     until = "until it is removed" if found["until"] is None else f"until {found['until']}"
-    _tell(args, found, f"{args.key} may do {args.rate}, {until}")
+    tell(args, found, f"{args.key} may do {args.rate}, {until}")
     return 0
 
 
@@ -103,10 +103,3 @@ def _list(service: Service, args: argparse.Namespace) -> int:
     ]  # fmt: skip
     print_table(("KEY", "LIMIT", "WINDOW", "UNTIL", "BY", "REASON"), rows)
     return 0
-
-
-def _tell(args: argparse.Namespace, found: Any, words: str) -> None:
-    if args.json:
-        print_json(found)
-    else:
-        print(escaped(words))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..algorithms import Limit
     from ..engines.base import AsyncHit
     from .node import Ban, Node
+    from .settings import Settings
     from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
 
 ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|key|ttl|token)\b")
@@ -139,7 +140,7 @@ class Checks:
         known = self._bound.get(spec)
         if known is not None:
             return known
-        limit = self._limit_of(spec)
+        limit = limit_of(self._node.settings, spec)
         if not self._node.settings.shared_engine:
             self._require_known_window(limit)
         if len(self._bound) >= MAX_BOUND:
@@ -160,28 +161,6 @@ class Checks:
             )
         self._windows.add(limit.identity)
 
-    def _limit_of(self, spec: Spec) -> Limit:
-        """The limit that a check names; what it leaves out is as the settings say."""
-        settings = self._node.settings
-        limit, window, algorithm, burst = spec
-        if algorithm is UNSET:
-            # The default algorithm may have no burst; one who names a burst means a bucket.
-            default = settings.default_algorithm
-            algorithm = default if burst is UNSET or default in WITH_BURST else "token_bucket"
-        elif algorithm == Concurrency.name or algorithm not in ALGORITHMS:
-            names = ", ".join(sorted(set(ALGORITHMS) - {Concurrency.name}))
-            raise ProblemError(
-                BAD_VALUE,
-                f"no algorithm of checks is called {algorithm[:60]!r}; there are {names}",
-                pointer="#/algorithm",
-            )
-        rate = Rate(
-            settings.default_limit if limit is UNSET else limit,
-            settings.default_window if window is UNSET else window,
-            None if burst is UNSET else burst,
-        )
-        return limits_of(rate, algorithm)[0]
-
     def _hit_for_key(self, limit: Limit) -> AsyncHit:
         hit = self._bound_for_key.get(limit)
         if hit is None:
@@ -198,6 +177,28 @@ class Checks:
             if left_us <= 0:
                 return None
         return Decision((key, limit, (False, 0, left_us, max(0, left_us), 0), BANNED))
+
+
+def limit_of(settings: Settings, spec: Spec) -> Limit:
+    """The limit that a check names; what it leaves out is as the settings say."""
+    limit, window, algorithm, burst = spec
+    if algorithm is UNSET:
+        # The default algorithm may have no burst; one who names a burst means a bucket.
+        default = settings.default_algorithm
+        algorithm = default if burst is UNSET or default in WITH_BURST else "token_bucket"
+    elif algorithm == Concurrency.name or algorithm not in ALGORITHMS:
+        names = ", ".join(sorted(set(ALGORITHMS) - {Concurrency.name}))
+        raise ProblemError(
+            BAD_VALUE,
+            f"no algorithm of checks is called {algorithm[:60]!r}; there are {names}",
+            pointer="#/algorithm",
+        )
+    rate = Rate(
+        settings.default_limit if limit is UNSET else limit,
+        settings.default_window if window is UNSET else window,
+        None if burst is UNSET else burst,
+    )
+    return limits_of(rate, algorithm)[0]
 
 
 def require_token(token: str) -> None:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from msgspec import UNSET
 
 from ...board import KeyLimit
-from ..checks import Checks
+from ..checks import limit_of
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import caller_of, guarded, needs
@@ -88,8 +88,13 @@ def named_limit(
     burst: int | None,
 ) -> Limit:
     """The limit that these name; what is not said is as for a check that does not say it."""
-    spec = tuple(UNSET if one is None else one for one in (limit, window, algorithm, burst))
-    return Checks(desk.node)._limit_of(spec)  # type: ignore[arg-type]  # In the order of a Spec.
+    spec = (
+        UNSET if limit is None else limit,
+        UNSET if window is None else window,
+        UNSET if algorithm is None else algorithm,
+        UNSET if burst is None else burst,
+    )
+    return limit_of(desk.settings, spec)
 
 
 def key_limit(desk: Desk, key: str, body: LimitBody, by: str, until_us: int | None) -> KeyLimit:
