@@ -13,8 +13,9 @@ import uvloop
 from headgate import AsyncLimiter, EngineError
 from headgate.clock import SystemClock
 from headgate.decision import ENGINE, Decision
+from headgate.service.listening import listen
 from headgate.service.node import Node
-from headgate.service.server import listen, make_server
+from headgate.service.server import make_server
 from headgate.service.settings import Settings
 from tests.service.raw import post
 

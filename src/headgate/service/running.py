@@ -8,6 +8,7 @@ The parent only watches. It starts a worker that died again, passes signals on, 
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
 import signal
@@ -18,9 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .desk import equipped
+from .listening import listen
 from .logs import configure_logs
 from .node import build_node
-from .server import listen, run_node
+from .server import run_node
 
 if TYPE_CHECKING:
     import socket
@@ -50,8 +52,10 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
             return Supervisor(settings, sock, Path(shared)).run()
 
 
-def run_worker(settings: Settings, sock: socket.socket, worker: int, shared: Path) -> None:
-    """The life of a worker process."""
+def run_worker(
+    settings: Settings, sock: socket.socket, worker: int, shared: Path, all_end: ctypes.c_bool
+) -> None:
+    """The life of a worker process; `all_end` is set when it does not end alone."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # The terminal's is for the parent, who passes it on.
@@ -59,7 +63,7 @@ def run_worker(settings: Settings, sock: socket.socket, worker: int, shared: Pat
     port: int = sock.getsockname()[1]
     sock.settimeout(0)
     node = build_node(settings, port=port, worker=worker, shared_dir=shared)
-    run_node(equipped(node), sock)
+    run_node(equipped(node), sock, nobody_stays=lambda: all_end.value)
 
 
 class Supervisor:
@@ -72,7 +76,8 @@ class Supervisor:
         self._context: Any = multiprocessing.get_context("spawn")
         self._workers: dict[int, tuple[BaseProcess, float]] = {}
         self._false_starts = 0
-        self._ending = False
+        # Workers see it too. It is set by a signal, where a lock could be waited for forever: so without one.
+        self._ending: ctypes.c_bool = self._context.RawValue(ctypes.c_bool, False)  # noqa: FBT003
         self._log = logging.getLogger("headgate.service")
 
     def run(self) -> int:
@@ -92,7 +97,7 @@ class Supervisor:
     def _start(self, worker: int) -> None:
         process = self._context.Process(
             target=run_worker,
-            args=(self._settings, self._sock, worker, self._shared),
+            args=(self._settings, self._sock, worker, self._shared, self._ending),
             name=f"headgate-worker-{worker}",
         )
         process.start()
@@ -101,7 +106,7 @@ class Supervisor:
     def _on_death(self, worker: int, process: BaseProcess, since: float) -> None:
         process.join()
         del self._workers[worker]
-        if self._ending:
+        if self._ending.value:
             return
         lived = time.monotonic() - since
         self._false_starts = 0 if lived > SETTLED else self._false_starts + 1
@@ -117,7 +122,7 @@ class Supervisor:
 
     def _end(self) -> None:
         """Tell all workers to end; told twice, they end at once."""
-        self._ending = True
+        self._ending.value = True
         self._sock.close()
         for process, _ in self._workers.values():
             if process.is_alive():

@@ -1,8 +1,8 @@
 """Listening, and ending well.
 
 On SIGTERM a node goes on answering while it takes its leave. It is not ready any more, and every answer closes its connection, so that
-clients go elsewhere. Then it stops listening, and takes in those who had connected but were not yet accepted. A connection is closed
-behind its answer, or when it has been quiet for a moment. A second signal ends the process at once.
+clients go elsewhere. Then it turns newcomers away, takes in those who had connected but were not yet accepted, and stops listening. A
+connection is closed behind its answer, or when it has been quiet for a moment. A second signal ends the process at once.
 
 Without the quiet moment, a request that is on its way to an idle connection would be lost: closing on this side and sending on
 the other can cross on the wire, and no protocol of HTTP/1.1 prevents that.
@@ -16,7 +16,6 @@ import gc
 import logging
 import multiprocessing
 import signal
-import socket
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -24,24 +23,25 @@ from typing import TYPE_CHECKING, Any, Final
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
-from ..errors import ConfigError
 from .app import build_app
 from .connection import Connection
 from .endpoints import Endpoints
+from .listening import BACKLOG, turn_newcomers_away
 from .protocol import bound_to
 from .tls import Certificate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from .endpoints import Endpoint
     from .node import Node
-    from .settings import Settings
 
-BACKLOG: Final = 2_048
 QUIET: Final = 2.0
 """A connection that has been idle for so many seconds is closed while draining."""
+HANDSHAKE: Final = 0.3
+"""Seconds for connections to be completed that had begun when newcomers were turned away: one round trip, anywhere on earth."""
 TICKS_PER_SECOND: Final = 10
 ACCEPTED: Final = 256
 ACCEPTED_OF_SHARED: Final = 4
@@ -50,36 +50,28 @@ ACCEPT_AGAIN: Final = 0.1
 """Seconds to wait when that fails."""
 
 
-def listen(settings: Settings) -> socket.socket:
-    """A listening socket, as the settings say."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((settings.host, settings.port))
-        sock.listen(BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise ConfigError(
-            f"port {settings.port} of {settings.host} (from {settings.source('port')}) cannot be listened on: "
-            f"{error.strerror or error}; name another with --port"
-        ) from None
-    sock.settimeout(0)
-    return sock
+def run_node(
+    node: Node, sock: socket.socket, *, nobody_stays: Callable[[], bool] = lambda: True
+) -> None:
+    """Serve on this socket until a signal says to end.
 
-
-def run_node(node: Node, sock: socket.socket) -> None:
-    """Serve on this socket until a signal says to end."""
+    Workers share the socket, and one that ends alone must not turn newcomers away from the others: `nobody_stays` says whether
+    all end.
+    """
     certificate = None
     if node.settings.tls_cert:
         certificate = Certificate(node.settings.tls_cert, node.settings.tls_key)
-    server = make_server(node, certificate)
+    server = make_server(node, certificate, nobody_stays)
     gc.collect()
     gc.freeze()  # What is there now stays; the collector need not walk through it again and again.
     server.run(sockets=[sock])
 
 
-def make_server(node: Node, certificate: Certificate | None = None) -> NodeServer:
+def make_server(
+    node: Node,
+    certificate: Certificate | None = None,
+    nobody_stays: Callable[[], bool] = lambda: True,
+) -> NodeServer:
     """A uvicorn with our protocol and our way to end."""
     endpoints = Endpoints(node)
     hot: dict[bytes, tuple[Endpoint, bool]] = {
@@ -101,16 +93,23 @@ def make_server(node: Node, certificate: Certificate | None = None) -> NodeServe
         backlog=BACKLOG,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
-    return NodeServer(config, node, certificate)
+    return NodeServer(config, node, certificate, nobody_stays)
 
 
 class NodeServer(uvicorn.Server):
     """One process that serves a node."""
 
-    def __init__(self, config: uvicorn.Config, node: Node, certificate: Certificate | None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        node: Node,
+        certificate: Certificate | None,
+        nobody_stays: Callable[[], bool],
+    ) -> None:
         super().__init__(config)
         self._node = node
         self._certificate = certificate
+        self._nobody_stays = nobody_stays
         self._arriving: set[asyncio.Task[Any]] = set()
         self._log = logging.getLogger("headgate.service")
 
@@ -215,7 +214,9 @@ class NodeServer(uvicorn.Server):
         self._log.info("ended", extra={"cut_off": left})
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Take in who has connected already, and close, with nothing in between."""
+        """Take in who has connected already, and close; nobody connects in between."""
+        if self._nobody_stays() and all(map(turn_newcomers_away, sockets)):
+            await self._wait_until(lambda: False, HANDSHAKE)
         loop = asyncio.get_running_loop()
         for sock in sockets:
             loop.remove_reader(sock)

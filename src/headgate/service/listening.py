@@ -1,0 +1,71 @@
+"""The listening socket: how it is opened, and how newcomers are turned away before it is closed.
+
+Closing a listening socket resets whoever connected after the last `accept`, and no order of calls avoids that: between the two there is
+always an instant. So nobody may come in that instant. A filter in the kernel drops the first packet (SYN) of new connections, while
+those that had begun can still be completed and accepted. Who was turned away has sent nothing: its kernel tries again after a second, and
+is then refused, or taken in by the next one on this port.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+BACKLOG: Final = 2_048
+
+SO_ATTACH_FILTER: Final = 26  # Of Linux; the standard library does not name it.
+TCP_FLAGS: Final = 13
+"""Where the flags are in the header of a TCP packet, and of them the one that asks for a connection."""
+SYN: Final = 0x02
+DROP, PASS = 0, 0xFFFF_FFFF
+
+# Classic BPF: code, how many to skip if true, if false, operand.
+NO_NEWCOMERS: Final = (
+    (0x30, 0, 0, TCP_FLAGS),  # Load the byte with the flags.
+    (0x45, 0, 1, SYN),  # If SYN is among them go on, else skip one.
+    (0x06, 0, 0, DROP),
+    (0x06, 0, 0, PASS),
+)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A listening socket, as the settings say."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, settings.port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ConfigError(
+            f"port {settings.port} of {settings.host} (from {settings.source('port')}) cannot be listened on: "
+            f"{error.strerror or error}; name another with --port"
+        ) from None
+    sock.settimeout(0)
+    return sock
+
+
+def turn_newcomers_away(sock: socket.socket) -> bool:
+    """Let nobody connect to this socket any more, in whichever process; false where the system cannot."""
+    if sys.platform != "linux":
+        return False
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in NO_NEWCOMERS)
+    kept = ctypes.create_string_buffer(program)
+    reference = struct.pack("HP", len(NO_NEWCOMERS), ctypes.addressof(kept))
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, reference)
+    except OSError as error:  # A sandbox, or an emulated kernel.
+        log = logging.getLogger("headgate.service")
+        log.warning("newcomers cannot be turned away before the port is closed: %s", error)
+        return False
+    return True
