@@ -38,7 +38,7 @@ class ConfigError(HeadgateError):
 
 
 class StateFileError(ConfigError):
-    """A state file that is torn, foreign, of a newer format, or held by another process."""
+    """A state file that is torn, foreign, of a newer format, held by another process, or cannot be written."""
 
 
 class EngineError(HeadgateError):

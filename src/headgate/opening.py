@@ -71,7 +71,9 @@ def _scheme(url: str) -> str:
     try:
         scheme = urlsplit(url).scheme
     except ValueError:  # Its message may quote a password.
-        scheme = ""
+        raise ConfigError(
+            "the engine's URL cannot be read; see the brackets of its address"
+        ) from None
     if scheme != "memory" and not scheme.startswith(("redis", "valkey")):
         raise ConfigError(
             f"no engine is called {scheme!r}; there are memory:// and redis:// (and valkey://, "
@@ -93,8 +95,10 @@ def _redis(module: str) -> Any:
 
 
 def is_client(value: object) -> bool:
-    """Whether this looks like a client of redis-py or valkey-py, sync or async, plain or Cluster."""
-    return hasattr(value, "connection_pool") or hasattr(value, "nodes_manager")
+    """Whether this looks like a client of redis-py or valkey-py, sync or async, plain or Cluster, or like its pool."""
+    return any(
+        hasattr(value, name) for name in ("connection_pool", "nodes_manager", "connection_kwargs")
+    )
 
 
 def _options_of(client: Any) -> Any:

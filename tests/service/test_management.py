@@ -309,7 +309,7 @@ def test_a_store_that_is_not_to_see_keys_sees_none_of_them() -> None:
             )
             assert "a-secret-name" not in everything + str(redis.call("KEYS", "*"))
 
-        inside(story, engine=f"{redis.url}?hash_keys=yes")
+        inside(story, engine=f"{redis.url}?hash_keys=yes&secret=s")
 
 
 def test_two_nodes_on_one_redis_see_each_others_blocks_bans_and_traffic() -> None:

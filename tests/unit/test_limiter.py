@@ -762,11 +762,15 @@ class TestEngines:
             ("memory://?max_keys=1&max_keys=2", "given twice"),
             ("memory://?max_keys=0", "max_keys must be between 1"),
             ("memory://?max_keys=", "not a number"),
+            ("memory://?max_keys=1_0", "the option 'max_keys' is not a number"),
+            ("memory://?max_keys=١٢", "not a number"),
+            ("memory://?max_keys=%205", "not a number"),
+            ("memory://?save_every=5", "save_every needs a state_file"),
             ("memory://?state_file=", "state_file"),
             ("memory://?state_file=%00", "state_file"),
             ("memory://?state_file=a.state&save_every=0", "save_every"),
             ("memory://?state_file=a.state&save_every=nan", "save_every"),
-            ("memory://[", "no engine"),
+            ("memory://[", "see the brackets of its address"),
         ],
     )
     def test_a_wrong_url_is_a_clear_error(self, url: str, reason: str) -> None:

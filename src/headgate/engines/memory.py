@@ -24,7 +24,7 @@ from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._core import Core
 from .base import Entry, Hit, Page, Usage, combined
-from .state_file import StateFile
+from .state_file import SAVE_EVERY, StateFile
 
 if TYPE_CHECKING:
     import os
@@ -89,7 +89,7 @@ class MemoryEngine:
         max_keys: int = 1_000_000,
         clock: Clock | None = None,
         state_file: str | os.PathLike[str] | None = None,
-        save_every: float = 10.0,
+        save_every: float | None = None,
     ) -> None:
         require_whole("max_keys", max_keys, 1, MAX_EXACT)
         self.clock: Clock = SystemClock() if clock is None else clock
@@ -97,9 +97,11 @@ class MemoryEngine:
         self._by_rule: dict[str | None, Known] = {}  # Of this namespace.
         self._core = Core(max_keys)
         if state_file is not None:
-            file = StateFile(state_file, save_every)
+            file = StateFile(state_file, SAVE_EVERY if save_every is None else save_every)
             self._core.open_file(file)
             file.start_saving(self.save)
+        elif save_every is not None:
+            raise UsageError("save_every needs a state_file: there is nothing to save to")
 
     def scoped(self, namespace: str) -> MemoryEngine:
         """The same states and bounds, under another namespace."""
@@ -270,8 +272,10 @@ class MemoryEngine:
         file = self._core.file
         if file is not None and file.held:
             file.stop_saving()
-            self.save()
-            file.close()
+            try:
+                self.save()
+            finally:
+                file.close()
 
     def _table(self, limit: Limit, rule: str | None) -> Table:
         known = self._by_rule.get(rule)

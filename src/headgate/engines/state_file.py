@@ -39,6 +39,7 @@ TableName: TypeAlias = tuple[str, str | None, str]
 
 MAGIC: Final = "headgate-state"
 FORMAT: Final = 1
+SAVE_EVERY: Final = 10.0
 log = logging.getLogger("headgate")
 
 
@@ -61,13 +62,14 @@ class StateFile:
     """One file, held by one process."""
 
     def __init__(self, path: str | os.PathLike[str], save_every: float) -> None:
-        self.path = Path(path)
-        if not self.path.name or "\0" in self.path.name:
+        given = Path(path)
+        if not given.name or "\0" in given.name:
             raise UsageError(f"state_file is the path of a file, not {os.fspath(path)!r}")
         if isinstance(save_every, bool) or not isinstance(save_every, int | float):
             raise UsageError(f"save_every is a number of seconds, not {save_every!r}")
         if not 0 < save_every <= threading.TIMEOUT_MAX:
             raise UsageError(f"save_every is a number of seconds above 0, not {save_every!r}")
+        self.path = given.absolute()  # It stays where it is when the process goes elsewhere.
         self.save_every = save_every
         self.closed = False
         self._pid = os.getpid()
@@ -103,14 +105,17 @@ class StateFile:
         ).encode()
         header = f"{MAGIC} {FORMAT} {sha256(body).hexdigest()} {len(body)}\n".encode()
         part = self.path.with_name(self.path.name + ".part")
-        with self._saving:
-            part.unlink(missing_ok=True)
-            with open(part, "xb", opener=_private) as file:
-                file.write(header + body)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.path)
-            self._sync_folder()
+        try:
+            with self._saving:
+                part.unlink(missing_ok=True)
+                with open(part, "xb", opener=_private) as file:
+                    file.write(header + body)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(self.path)
+                self._sync_folder()
+        except OSError as error:
+            raise StateFileError(f"cannot write the state file {self.path}: {error}") from error
 
     def require_held(self) -> None:
         """Refuse to write a file that is somebody else's (by now)."""
@@ -131,8 +136,8 @@ class StateFile:
             while not self._stop.wait(self.save_every):
                 try:
                     save()
-                except OSError as error:
-                    log.warning("the state file %s could not be saved: %s", self.path, error)
+                except StateFileError as error:
+                    log.warning("counts are not saved: %s", error)
 
         self._saver = threading.Thread(target=run, name="headgate-state-file", daemon=True)
         self._saver.start()

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError, UsageError
-from ..query import Readers, read_query
+from ..query import Readers, number, read_query, whole
 from .memory import MemoryEngine
 
 if TYPE_CHECKING:
     from ..clock import Clock
 
 MEMORY_OPTIONS: Readers = {
-    "max_keys": int,
+    "max_keys": whole,
     "state_file": str,
-    "save_every": float,
+    "save_every": number,
 }
 
 

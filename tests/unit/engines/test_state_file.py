@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -232,7 +233,7 @@ def test_a_state_file_has_a_name(name: str) -> None:
         MemoryEngine(state_file=name)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, True, "1", None])
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300, True, "1"])
 def test_saving_needs_a_pace(seconds: float, path: Path) -> None:
     with pytest.raises(UsageError, match="save_every"):
         MemoryEngine(state_file=path, save_every=seconds)
@@ -250,3 +251,32 @@ def test_closing_twice_is_harmless(path: Path) -> None:
     saved = path.read_bytes()
     engine.close()
     assert path.read_bytes() == saved
+
+
+def test_a_relative_path_stays_where_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    engine = MemoryEngine(state_file=path.name)
+    Limiter(engine).hit("key", "5/hour")
+    elsewhere = path.parent / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    engine.close()
+    with Limiter(MemoryEngine(state_file=path)) as limiter:
+        assert limiter.hit("key", "5/hour").remaining == 3
+
+
+def test_a_file_that_cannot_be_written_is_let_go(path: Path) -> None:
+    folder = path.parent / "gone"
+    folder.mkdir()
+    engine = MemoryEngine(state_file=folder / "state")
+    shutil.rmtree(folder)
+    with pytest.raises(StateFileError, match="cannot write the state file"):
+        engine.close()
+    engine.close()  # There is nothing left to close.
+    folder.mkdir()
+    MemoryEngine(state_file=folder / "state").close()
+
+
+def test_saving_needs_somewhere_to_save_to() -> None:
+    with pytest.raises(UsageError, match="save_every needs a state_file"):
+        MemoryEngine(save_every=5)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
-from ...query import read_query
+from ...query import number, read_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +91,10 @@ def parse_url(url: str) -> Options:
     userinfo, _, hosts = parts.netloc.rpartition("@")
     username, _, password = userinfo.partition(":")
     options = read_query(parts.query, QUERY_OPTIONS)
+    if options.get("hash_keys") and "secret" not in options:
+        raise ConfigError(
+            "hash_keys needs a secret: without one, anybody can hash names until one is found"
+        )
     tls = _tls_context(options, secure=secure)
     path = unquote(parts.path)
     addresses: tuple[Address, ...]
@@ -156,7 +160,7 @@ def _whole(what: str, text: str, low: int, high: int) -> int:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
+    seconds = number(text)
     if not 0.001 <= seconds <= 3600:
         raise ValueError
     return seconds

@@ -126,7 +126,7 @@ def test_keys_that_stay_are_seen_though_others_come_and_go_between_pages(
 
 @on_flavours("redis_server", "redis-7.0")
 def test_keys_that_are_stored_as_hashes_are_listed_as_hashes(redis_server: RedisServer) -> None:
-    engine = RedisEngine(f"{redis_server.url}?hash_keys=yes")
+    engine = RedisEngine(f"{redis_server.url}?hash_keys=yes&secret=s")
     engine.bind(LIMITS[0])("alice", 5)
     (entry,) = engine.list_keys().entries
     assert entry.key.startswith("#")

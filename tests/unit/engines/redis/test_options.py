@@ -71,13 +71,13 @@ def test_tls_checks_the_certificate_and_the_name() -> None:
 
 BAD_OPTIONS = {
     "db": ["", "-1", "x", "1.5", "1e3", "99999999", "٣", "1" * 5_000],
-    "deadline": ["", "0", "-1", "nan", "inf", "x", "1e9", "1s"],
+    "deadline": ["", "0", "-1", "nan", "inf", "x", "1e9", "1s", "1_0", " 1", "٣"],
     "connect_timeout": ["0", "nan", "-inf", ""],
     "max_connections": ["0", "-1", "1.5", "99999", "", "x", "1" * 5_000],
     "max_batch": ["0", "x"],
     "max_in_flight": ["0", "x"],
     "deny_cache": ["", "maybe", "YES!", "2"],
-    "hash_keys": ["x"],
+    "hash_keys": ["x", "yes"],  # The second has no secret.
     "secret": ["", "s" * 65],
     "ca_file": ["/does/not/exist"],
     "cert_file": ["/does/not/exist"],
