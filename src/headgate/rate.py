@@ -65,6 +65,10 @@ _RATE = re.compile(
     r"(?: +anchor +(?P<anchor>[0-9]{1,2}))?)",
     re.IGNORECASE | re.ASCII,
 )
+_BETWEEN = re.compile(r"[;,|]")
+
+Numbers: TypeAlias = tuple[int, int, int | None, Calendar | None]
+"""What a rate says: limit, window in microseconds, burst, calendar."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -103,6 +107,12 @@ class Rate:
             window_us = _microseconds(window)
         if burst is not None:
             require_whole("burst", burst, 1, MAX_EXACT)
+        self._fill(limit, window_us, burst, calendar)
+
+    def _fill(
+        self, limit: int, window_us: int, burst: int | None, calendar: Calendar | None
+    ) -> None:
+        """Take over what was checked."""
         object.__setattr__(self, "limit", limit)
         object.__setattr__(self, "window_us", window_us)
         object.__setattr__(self, "burst", burst)
@@ -119,34 +129,12 @@ class Rate:
     @classmethod
     def parse_all(cls, text: str) -> tuple[Self, ...]:
         """Read one or several rates, such as `"1/second; 100/hour"`."""
-        if not isinstance(text, str):
-            refuse(f"a rate is text such as '100/minute', not {text!r}")
-        if len(text) > MAX_TEXT:
-            refuse(f"a rate has at most {MAX_TEXT} characters, not {len(text)}")
-        rates = tuple(cls._parse_one(part, text) for part in re.split(r"[;,|]", text))
-        spans = [rate.calendar or rate.window_us for rate in rates]
-        if len(set(spans)) < len(spans):
-            refuse(f"{text!r} names the same window twice; keep the tighter of the two rates")
-        return rates
-
-    @classmethod
-    def _parse_one(cls, part: str, text: str) -> Self:
-        words = " ".join(part.split())
-        found = _RATE.fullmatch(words)
-        if found is None:
-            refuse(
-                f"{_shown(words or text)} is not a rate; write it like '100/minute', '5 per 300s', "
-                "'100/minute burst 20' or '1000/calendar month in Europe/Berlin'"
-            )
-        limit = int(found["limit"])
-        if found["period"]:
-            calendar = Calendar(
-                found["period"].lower(), found["tz"] or "UTC", int(found["anchor"] or 1)
-            )
-            return cls(limit, calendar=calendar)
-        window_us = int(found["many"] or 1) * US_PER_UNIT[_unit(found["unit"])]
-        burst = int(found["burst"]) if found["burst"] else None
-        return cls(limit, timedelta(microseconds=_checked(window_us)), burst)
+        rates = []
+        for numbers in _read(text):
+            rate = cls.__new__(cls)
+            rate._fill(*numbers)
+            rates.append(rate)
+        return tuple(rates)
 
     @property
     def window(self) -> float:
@@ -191,36 +179,71 @@ def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]
 @lru_cache(maxsize=16_384)
 def known_limits(rate: str | Rate, algorithm: str | None) -> tuple[Limit, ...]:
     """`limits_of` what is certain to be a rate and a name: a single look into the cache."""
-    rates = Rate.parse_all(rate) if isinstance(rate, str) else (rate,)
-    return tuple(_limit_of(one, algorithm) for one in rates)
+    if isinstance(rate, str):
+        return tuple([_limit_of(numbers, algorithm) for numbers in _read(rate)])
+    return (_limit_of((rate.limit, rate.window_us, rate.burst, rate.calendar), algorithm),)
 
 
-def _limit_of(rate: Rate, algorithm: str | None) -> Limit:
+def _limit_of(numbers: Numbers, algorithm: str | None) -> Limit:
+    limit, window_us, burst, calendar = numbers
     if algorithm is None:
-        algorithm = "token_bucket" if rate.burst else "sliding_window"
-        if rate.calendar is not None:
+        algorithm = "token_bucket" if burst else "sliding_window"
+        if calendar is not None:
             algorithm = "fixed_window"
     if algorithm == Concurrency.name:
         refuse("concurrency counts slots, not a rate; use limiter.concurrency(key, limit)")
     if algorithm not in ALGORITHMS:
         names = sorted(set(ALGORITHMS) - {Concurrency.name})
         refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(names)}")
-    if rate.calendar is not None:
+    if calendar is not None:
         if algorithm != "fixed_window":
             refuse(
                 f"calendar rates are counted by fixed_window, not by {algorithm}; write fixed_window, "
                 "or leave out the algorithm"
             )
-        return CalendarWindow(rate.limit, calendar=rate.calendar)
+        return CalendarWindow(limit, calendar=calendar)
     kind: type[Any] = ALGORITHMS[algorithm]
-    if rate.burst is not None and algorithm not in WITH_BURST:
+    if burst is not None and algorithm not in WITH_BURST:
         refuse(f"{algorithm} has no burst; use {' or '.join(WITH_BURST)}, or leave it out")
-    limit: Limit = (
-        kind(rate.limit, rate.window_us, rate.burst)
-        if rate.burst is not None
-        else kind(rate.limit, rate.window_us)
-    )
-    return limit
+    made: Limit = kind(limit, window_us) if burst is None else kind(limit, window_us, burst)
+    return made
+
+
+def _read(text: str) -> list[Numbers]:
+    """All rates in a text, checked; as numbers, since most readers want limits and no `Rate`."""
+    if not isinstance(text, str):
+        refuse(f"a rate is text such as '100/minute', not {text!r}")
+    if len(text) > MAX_TEXT:
+        refuse(f"a rate has at most {MAX_TEXT} characters, not {len(text)}")
+    rates = [_read_one(part, text) for part in _BETWEEN.split(text)]
+    if len(rates) > 1:
+        spans = {calendar or window_us for _, window_us, _, calendar in rates}
+        if len(spans) < len(rates):
+            refuse(f"{text!r} names the same window twice; keep the tighter of the two rates")
+    return rates
+
+
+def _read_one(part: str, text: str) -> Numbers:
+    words = " ".join(part.split())
+    found = _RATE.fullmatch(words)
+    if found is None:
+        refuse(
+            f"{_shown(words or text)} is not a rate; write it like '100/minute', '5 per 300s', "
+            "'100/minute burst 20' or '1000/calendar month in Europe/Berlin'"
+        )
+    count, many, unit, at_once, period, tz, anchor = found.groups()
+    limit = int(count)
+    burst = calendar = None
+    if period is not None:
+        calendar = Calendar(period.lower(), tz or "UTC", int(anchor or 1))
+        window_us = calendar.nominal_us
+    else:
+        window_us = _span_us(many, unit)
+    require_whole("limit", limit, 0, MAX_EXACT)
+    if at_once is not None:
+        burst = int(at_once)
+        require_whole("burst", burst, 1, MAX_EXACT)
+    return limit, window_us, burst, calendar
 
 
 def span_text(window_us: int) -> str:
@@ -232,6 +255,12 @@ def span_text(window_us: int) -> str:
                 return unit
             return f"{many} {unit}" if len(unit) == 2 else f"{many} {unit}s"
     raise AssertionError("a microsecond divides everything")
+
+
+@lru_cache(maxsize=1_024)
+def _span_us(many: str | None, unit: str) -> int:
+    """The window of `many` units. Thousands of rates have a handful of windows among them."""
+    return _checked(int(many or 1) * US_PER_UNIT[_unit(unit)])
 
 
 def _unit(word: str) -> str:

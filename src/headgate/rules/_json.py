@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from .document import MAX_DEPTH, Document, LineTree, path_text, too_deep, twice
+from .pacing import spaced
 from .problem import Problem, RulesError
 
 if TYPE_CHECKING:
@@ -106,14 +107,14 @@ def _require_depth(value: Any, name: str, pause: Callable[[], None]) -> None:
     """Level by level, because a document may be nested deeper than Python calls itself."""
     level = [value]
     for _ in range(MAX_DEPTH):
-        below: list[Any] = []
-        for outer in level:
-            pause()
-            inside = outer.values() if type(outer) is dict else outer
-            below += [inner for inner in inside if type(inner) is dict or type(inner) is list]
-        if not below:
+        level = [
+            inner
+            for outer in spaced(level, pause)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) is dict or type(inner) is list
+        ]
+        if not level:
             return
-        level = below
     raise too_deep(name, 0)
 
 

@@ -14,7 +14,7 @@ from .document import path_text, read_document
 from .faults import Faults, shown, steps_of
 from .fields import DEFAULTS, FILE, MAX_RULES, RULE
 from .model import Rule, RuleSet
-from .pacing import let_go, unhurried
+from .pacing import spaced, unhurried
 from .parsed import Case, Parsed
 from .parts.filling import filled
 from .parts.rule import build_rule
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from .parts.where import Where
 
 VERSION_DIGITS: Final = 16
-_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_CANONICAL: Final = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), check_circular=False
+).encode
 
 Known: TypeAlias = "WeakValueDictionary[str, Rule]"
 KNOWN: Final[Known] = WeakValueDictionary()
@@ -43,8 +45,7 @@ def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = unhurried) 
 
 def _digest(texts: Iterable[str], pause: Callable[[], None]) -> str:
     digest = sha256()
-    for text in texts:
-        pause()
+    for text in spaced(texts, pause):
         digest.update(f"{text}\n".encode())
     return digest.hexdigest()[:VERSION_DIGITS]
 
@@ -163,13 +164,9 @@ class Gathering:
         """The set, or all that is wrong."""
         if self._problems:
             raise RulesError(self._problems)
-        in_order: list[Rule] = []
         version = _digest((text for _, _, text, _ in self._in_order), self._pause)
-        for *_, rule in self._in_order:
-            self._pause()
-            in_order.append(rule)
-        let_go(self._in_order, self._pause)
-        rules = tuple(in_order)
+        rules = tuple([rule for _, _, _, rule in spaced(self._in_order, self._pause)])
+        self._in_order.clear()
         return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
 
     def _warnings(self, rules: Sequence[Rule]) -> Iterable[Problem]:
@@ -188,7 +185,7 @@ def _text_of(document: dict[str, Any]) -> str:
     """What a rule says; nothing for values that are none of JSON's, and will be refused."""
     try:
         return _CANONICAL(document)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return ""
 
 

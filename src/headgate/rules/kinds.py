@@ -49,10 +49,10 @@ class Text:
     """What the pattern asks for, in words that follow "must"."""
     remedy: str = "choose another one"
     called: str = "text"
-    _fits: Callable[[str], object] = field(init=False, repr=False, compare=False)
+    _fits: Callable[[str], object] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        fits = (lambda _: True) if self.pattern is None else re.compile(self.pattern).fullmatch
+        fits = None if self.pattern is None else re.compile(self.pattern).fullmatch
         object.__setattr__(self, "_fits", fits)
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
@@ -65,7 +65,7 @@ class Text:
             faults.add(at, what, f"write {self.low} to {self.high} characters")
         elif not value.isascii() and not is_whole_text(value):
             faults.add(at, f"{shown(value)} has half a character in it", "write it out as UTF-8")
-        elif not self._fits(value):
+        elif self._fits is not None and not self._fits(value):
             faults.add(at, f"{shown(value)} must {self.must}", self.remedy)
 
     def schema(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from ..errors import ConfigError, HeadgateError
 from .guard import GuardRefused, difference, documents_of, objections
 from .lastgood import Kept, LastGood
 from .match import Rulebook
-from .pacing import Pacer, let_go, uncollected
+from .pacing import let_go, pacer, uncollected
 from .parse import parse_documents
 from .sources.base import Snapshot, Source, SourceError
 
@@ -290,20 +290,20 @@ class LiveRules:
             self._swap(now.rulebook, snapshot, digest, revision)
             return
         with uncollected():
-            parsed = parse_documents(snapshot.documents.items(), pause=Pacer())
-            rulebook = Rulebook(parsed.rules, pause=Pacer())
+            parsed = parse_documents(snapshot.documents.items(), pause=pacer())
+            rulebook = Rulebook(parsed.rules, pause=pacer())
         was = now.revision if now is not None else head.revision - 1 if head is not None else 0
         if not forced and (head is None or head.forced <= was):
             old = now.rulebook.rules if now is not None else None
-            found = objections(old, parsed.rules, pause=Pacer())
+            found = objections(old, parsed.rules, pause=pacer())
             if found:
                 raise GuardRefused(found)
         self._swap(rulebook, snapshot, digest, was if head is None else head.revision)
         self._report(now, parsed.rules)
         if now is not None:
-            going = now.rulebook.pieces(Pacer())
+            going = now.rulebook.pieces(pacer())
             del now
-            let_go(going, Pacer())
+            let_go(going, pacer())
 
     def _swap(self, rulebook: Rulebook, snapshot: Snapshot, digest: str, revision: int) -> None:
         before = self._now
@@ -326,7 +326,7 @@ class LiveRules:
     def _report(self, before: Now | None, rules: RuleSet) -> None:
         if log.isEnabledFor(logging.INFO):
             old = documents_of(None if before is None else before.rulebook.rules)
-            changes = difference(old, documents_of(rules), pause=Pacer())
+            changes = difference(old, documents_of(rules), pause=pacer())
             log.info("rules of %s: version %d, %s", self._source, self.version, changes)
         for callback in list(self._callbacks):
             try:
@@ -338,11 +338,11 @@ class LiveRules:
         """Begin with what was kept; the source comes next."""
         self._floor = kept.version
         try:
-            parsed = parse_documents(kept.documents.items(), pause=Pacer())
+            parsed = parse_documents(kept.documents.items(), pause=pacer())
         except HeadgateError as error:
             log.warning("the last good rules cannot be used by this version: %s", error)
             return
-        rulebook = Rulebook(parsed.rules, pause=Pacer())
+        rulebook = Rulebook(parsed.rules, pause=pacer())
         self._now = Now(rulebook, kept.version, kept.revision, _digest(kept.documents))
 
     def _found_fresh(self) -> None:

@@ -15,7 +15,7 @@ from ..charge import MAX_STEPS, Charge, Kind
 from .conditions import takes_method
 from .explain import Trace, explain
 from .facts import Facts, require_request
-from .pacing import unhurried
+from .pacing import spaced, unhurried
 from .shelf import ANY_METHOD, Entry, Shelf
 from .trie import Trie
 
@@ -42,12 +42,11 @@ class Rulebook:
         self._anywhere = Shelf()
         self._by_path: Trie[Shelf] = Trie(Shelf)
         headers: set[str] = set()
-        for rule in rules.rules:
+        for rule in spaced(rules.rules, pause):
             self.by_id[rule.rule_id] = rule
             headers.update(_headers(rule))
             for method in rule.match.methods:
                 self._bits.setdefault(method, 2 << len(self._bits))
-            pause()
         self._headers = frozenset(headers)
         for rank, rule in enumerate(rules.rules):
             if rule.enabled:
@@ -55,9 +54,8 @@ class Rulebook:
                 shelf = self._anywhere if pattern is None else self._by_path.at(pattern)
                 shelf.add(Entry(rule, rank, self._mask(rule.match.methods)))
             pause()
-        for shelf in (self._anywhere, *self._by_path.values()):
+        for shelf in spaced((self._anywhere, *self._by_path.values()), pause):
             shelf.file(pause)
-            pause()
 
     def match(self, request: Request) -> tuple[Rule, ...]:
         """The rules whose conditions hold, in order; also those that leave the request alone."""

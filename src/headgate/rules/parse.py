@@ -30,7 +30,7 @@ def parse_rules(
     r"""Read one document: a rule, a list of rules, or a file with `rules:` in it; JSON or YAML.
 
     `name` is the file's, for messages; `.json`, `.yaml` and `.yml` at its end say what it is, otherwise the content does.
-    `pause` is called after every little piece of work, so that a thread can let others run (`pacing.Pacer`). Raises
+    `pause` is called after every little piece of work, so that a thread can let others run (`pacing.pacer`). Raises
     `RulesError` with every problem that was found.
 
     >>> parsed = parse_rules("rule_id: all\nidentifier: ip_address\nrate: 100/minute")

@@ -83,19 +83,19 @@ class Shapes:
 
     def __init__(self, **kinds: Kind) -> None:
         self._kinds = kinds
-        self._by_type: dict[type, Kind] = {
-            kind_type: kind for shape, kind in kinds.items() for kind_type in _TYPES[shape]
+        self._checks = {
+            kind_type: kind.check for shape, kind in kinds.items() for kind_type in _TYPES[shape]
         }
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
         """Check it as the kind that its type says it is."""
-        kind = self._by_type.get(type(value))
-        if kind is None:
+        check = self._checks.get(type(value))
+        if check is None:
             faults.add(
                 at, f"must be {self._shapes()}, not {shown(value)}", f"write {self._shapes()}"
             )
         else:
-            kind.check(value, at, faults)
+            check(value, at, faults)
 
     def schema(self) -> dict[str, Any]:
         """Any of them."""
@@ -147,6 +147,7 @@ class Section:
         self.complete = complete
         self.by_name = {name: one for one in self.fields for name in (one.name, *one.aliases)}
         self._aliases = frozenset(alias for one in self.fields for alias in one.aliases)
+        self._checks = {name: one.kind.check for name, one in self.by_name.items()}
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
         """Check every field; what is null counts as left out."""
@@ -160,22 +161,26 @@ class Section:
     def check_fields(self, value: Mapping[str, Any], at: At, faults: Faults) -> frozenset[str]:
         """The same for what is known to be a mapping; tells which fields something is wrong with."""
         bad = NO_FIELDS
+        before = faults.count
         for key, item in value.items():
-            one = self.by_name.get(key)
-            if one is None:
-                names = ", ".join(one.name for one in self.fields)
-                remedy = nearest(key, self.by_name) or f"there are {names}"
-                faults.add((at, key), f"there is no field {shown(key)} here", remedy)
+            check = self._checks.get(key)
+            if check is None:
+                self._note_unknown(key, at, faults)
             elif item is not None:
+                check(item, (at, key), faults)
+            if faults.count > before:
                 before = faults.count
-                one.kind.check(item, (at, key), faults)
-                if faults.count > before:
-                    bad |= {one.name}
+                bad |= {self.by_name[key].name} if check is not None else NO_FIELDS
         if self.complete:
             self.check_required(value, at, faults)
         if not self._aliases.isdisjoint(value):
             bad |= self._check_names(value, at, faults)
         return bad
+
+    def _note_unknown(self, key: str, at: At, faults: Faults) -> None:
+        names = ", ".join(one.name for one in self.fields)
+        remedy = nearest(key, self.by_name) or f"there are {names}"
+        faults.add((at, key), f"there is no field {shown(key)} here", remedy)
 
     def _check_names(self, value: Mapping[str, Any], at: At, faults: Faults) -> frozenset[str]:
         """Note fields that are there under two of their names."""

@@ -41,18 +41,19 @@ class Node(Generic[T]):
 
     def next(self, piece: Piece) -> Node[T]:
         """The node that one piece of a pattern leads to; a new one if nobody went there before."""
-        if piece.kind == "any":
-            self.gap = self.gap or Node(is_gap=True)
-            return self.gap
-        if piece.kind == "one":
+        kind, text = piece
+        if kind == "fixed":
+            found = self.fixed.get(text)
+            if found is None:
+                if self.fixed is LEAF:
+                    self.fixed = {}
+                found = self.fixed[text] = Node()
+            return found
+        if kind == "one":
             self.one = self.one or Node()
             return self.one
-        found = self.fixed.get(piece.text)
-        if found is None:
-            if self.fixed is LEAF:
-                self.fixed = {}
-            found = self.fixed[piece.text] = Node()
-        return found
+        self.gap = self.gap or Node(is_gap=True)
+        return self.gap
 
 
 class Trie(Generic[T]):
@@ -80,7 +81,8 @@ class Trie(Generic[T]):
         node = self._root
         for piece in pieces[:-1] if end in {"some", "any"} else pieces:
             node = node.next(piece)
-            self._has_gaps = self._has_gaps or node.is_gap
+            if node.is_gap:
+                self._has_gaps = True
         if end != "some":
             node.here += (value,)
         if end in {"some", "any"}:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.rules import pacing
-from headgate.rules.pacing import MANY, Pacer, let_go, uncollected, unhurried
+from headgate.rules.pacing import MANY, let_go, pacer, uncollected, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def test_it_rests_when_enough_has_been_done_and_not_before(monkeypatch: pytest.M
 
     monkeypatch.setattr(pacing, "perf_counter", lambda: now)
     monkeypatch.setattr(pacing, "sleep", sleep)
-    pause = Pacer(work_seconds=0.001, rest_seconds=0.0001)
+    pause = pacer(work_seconds=0.001, rest_seconds=0.0001)
     for _ in range(20):
         now += 0.000_3
         pause()

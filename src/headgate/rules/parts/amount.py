@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...algorithms import Calendar, Limit
@@ -53,16 +53,17 @@ def limits_of_override(
 
 def _form(amount: Mapping[str, Any], where: Where, faults: Faults) -> str | None:
     """Which of the three ways to say it was chosen; exactly one is right, with nothing that belongs to another."""
-    used = [form for form in FORMS if amount.get(form) is not None]
-    if not used:
+    for form in FORMS:
+        if amount.get(form) is not None:
+            break
+    else:
         remedy = "write a `rate` such as 100/minute, or `limit` and `window_size_seconds`"
         faults.add(where("rate"), "does not say how much is allowed", remedy)
         return None
-    form = used[0]
-    extra = sorted(name for name in CLASHING[form].intersection(amount) if amount[name] is not None)
+    extra = [name for name in CLASHING[form].intersection(amount) if amount[name] is not None]
     if extra:
-        message = f"`{extra[0]}` does not go together with `{form}`"
-        faults.add(where(extra[0]), message, "keep one of the two")
+        message = f"`{min(extra)}` does not go together with `{form}`"
+        faults.add(where(min(extra)), message, "keep one of the two")
         return None
     return form
 
@@ -70,11 +71,8 @@ def _form(amount: Mapping[str, Any], where: Where, faults: Faults) -> str | None
 def _from_rate(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
     text, burst = amount["rate"], amount.get("burst")
     if burst is None:
-        return (
-            attempt(partial(limits_of, text, _algorithm(amount)), where("rate"), faults)
-            or NO_LIMITS
-        )
-    rates = attempt(partial(Rate.parse_all, text), where("rate"), faults)
+        return attempt(where("rate"), faults, limits_of, text, _algorithm(amount)) or NO_LIMITS
+    rates = attempt(where("rate"), faults, Rate.parse_all, text)
     if rates is None:
         return NO_LIMITS
     if len(rates) > 1 or rates[0].burst is not None:
@@ -89,7 +87,7 @@ def _from_rate(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple
             Rate(rate.limit, window, burst, calendar=rate.calendar), _algorithm(amount)
         )
 
-    return attempt(make, where("burst"), faults) or NO_LIMITS
+    return attempt(where("burst"), faults, make) or NO_LIMITS
 
 
 def _from_limit(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
@@ -104,13 +102,11 @@ def _from_limit(amount: Mapping[str, Any], where: Where, faults: Faults) -> tupl
         return NO_LIMITS
     calendar = None
     if written is not None:
-        calendar = attempt(partial(_calendar, written), where("calendar"), faults)
+        calendar = attempt(where("calendar"), faults, _calendar, written)
         if calendar is None:
             return NO_LIMITS
-    make = partial(
-        _plain_limits, amount["limit"], window, amount.get("burst"), calendar, _algorithm(amount)
-    )
-    return attempt(make, where("limit"), faults) or NO_LIMITS
+    numbers = (amount["limit"], window, amount.get("burst"), calendar, _algorithm(amount))
+    return attempt(where("limit"), faults, _plain_limits, *numbers) or NO_LIMITS
 
 
 @lru_cache(maxsize=16_384)

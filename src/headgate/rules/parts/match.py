@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import UsageError
@@ -38,6 +38,7 @@ def match_from(written: Mapping[str, Any] | None, at: At, faults: Faults) -> Mat
     return Match(**asked)
 
 
+@lru_cache(maxsize=16_384)
 def pattern_names(pattern: str | None) -> frozenset[str]:
     """The names that a path pattern gives to segments; raises `UsageError` for what is no pattern."""
     if pattern is None or "{" not in pattern:
@@ -61,16 +62,22 @@ def _listed(written: Any) -> list[Any]:
 
 
 def _pattern(written: str, at: At, faults: Faults) -> str:
-    attempt(partial(pattern_names, written), at, faults)
+    attempt(at, faults, pattern_names, written)
     return written
 
 
 def _methods(written: str | list[str], _at: At, _faults: Faults) -> frozenset[str]:
-    return frozenset(method.upper() for method in _listed(written))
+    return _method_set(*_listed(written))
+
+
+@lru_cache(maxsize=1_024)
+def _method_set(*methods: str) -> frozenset[str]:
+    """Most rules mean one of a few sets of methods, and share it."""
+    return frozenset([method.upper() for method in methods])
 
 
 def _hosts(written: str | list[str], at: At, faults: Faults) -> tuple[str, ...]:
-    hosts = [attempt(partial(_host, host), at, faults) for host in _listed(written)]
+    hosts = [attempt(at, faults, _host, host) for host in _listed(written)]
     return tuple(host for host in hosts if host is not None)
 
 
@@ -98,9 +105,9 @@ def _in_ascii(host: str) -> str:
 
 def _ranges(written: str | list[str], at: At, faults: Faults) -> tuple[Network, ...]:
     if isinstance(written, str):
-        network = attempt(partial(network_of, written), at, faults)
+        network = attempt(at, faults, network_of, written)
         return () if network is None else (network,)
-    ranges = [attempt(partial(network_of, text), (at, i), faults) for i, text in enumerate(written)]
+    ranges = [attempt((at, i), faults, network_of, text) for i, text in enumerate(written)]
     return tuple(network for network in ranges if network is not None)
 
 

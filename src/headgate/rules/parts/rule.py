@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import UsageError
@@ -92,9 +91,7 @@ def _identifier(
         names = pattern_names(match.path_pattern)
     except UsageError:  # Noted where the pattern stands; what it would have named is unknown.
         return None
-    return attempt(
-        partial(identifier_of, written["identifier"], names), where("identifier"), faults
-    )
+    return attempt(where("identifier"), faults, identifier_of, written["identifier"], names)
 
 
 def _cost(written: int | dict[str, Any], at: At, faults: Faults) -> Cost:
@@ -137,12 +134,12 @@ def _require_values(
 ) -> None:
     """Refuse overrides and exemptions for values that no request has."""
     for value in written.get("overrides", ()):
-        attempt(partial(require_value, identifier, value), (where("overrides"), value), faults)
+        attempt((where("overrides"), value), faults, require_value, identifier, value)
     exempt, at = written.get("exempt", ()), where("exempt")
     if isinstance(exempt, dict):
         exempt, at = exempt.get("values") or (), (at, "values")
     for i, value in enumerate(exempt):
-        attempt(partial(require_value, identifier, value), (at, i), faults)
+        attempt((at, i), faults, require_value, identifier, value)
 
 
 def _exempt(written: list[str] | dict[str, Any], at: At, faults: Faults) -> Exempt:

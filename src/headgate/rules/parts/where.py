@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
 
 from ...errors import UsageError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Where: TypeAlias = "Callable[[str], At]"
 """The place of a field, by its name."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -22,10 +23,12 @@ def inside(at: At) -> Where:
     return lambda name: (at, name)
 
 
-def attempt(make: Callable[[], T], at: At, faults: Faults) -> T | None:
-    """What `make` makes, or a fault at `at` in the words of its `UsageError`."""
+def attempt(
+    at: At, faults: Faults, make: Callable[P, T], *args: P.args, **named: P.kwargs
+) -> T | None:
+    """What `make` makes of these arguments, or a fault at `at` in the words of its `UsageError`."""
     try:
-        return make()
+        return make(*args, **named)
     except UsageError as error:
         message, _, remedy = str(error).partition("; ")
         faults.add(at, message, remedy or "choose other values")
