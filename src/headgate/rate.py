@@ -65,7 +65,6 @@ _RATE = re.compile(
     r"(?: +anchor +(?P<anchor>[0-9]{1,2}))?)",
     re.IGNORECASE | re.ASCII,
 )
-_BETWEEN = re.compile(r"[;,|]")
 
 Numbers: TypeAlias = tuple[int, int, int | None, Calendar | None]
 """What a rate says: limit, window in microseconds, burst, calendar."""
@@ -215,11 +214,13 @@ def _read(text: str) -> list[Numbers]:
         refuse(f"a rate is text such as '100/minute', not {text!r}")
     if len(text) > MAX_TEXT:
         refuse(f"a rate has at most {MAX_TEXT} characters, not {len(text)}")
-    rates = [_read_one(part, text) for part in _BETWEEN.split(text)]
-    if len(rates) > 1:
-        spans = {calendar or window_us for _, window_us, _, calendar in rates}
-        if len(spans) < len(rates):
-            refuse(f"{text!r} names the same window twice; keep the tighter of the two rates")
+    found = _RATE.fullmatch(text)
+    if found is not None:  # The usual case: one rate, and no space too many.
+        return [_numbers(found)]
+    rates = [_read_one(part, text) for part in re.split("[;,|]", text)]
+    spans = {calendar or window_us for _, window_us, _, calendar in rates}
+    if len(spans) < len(rates):
+        refuse(f"{text!r} names the same window twice; keep the tighter of the two rates")
     return rates
 
 
@@ -231,6 +232,10 @@ def _read_one(part: str, text: str) -> Numbers:
             f"{_shown(words or text)} is not a rate; write it like '100/minute', '5 per 300s', "
             "'100/minute burst 20' or '1000/calendar month in Europe/Berlin'"
         )
+    return _numbers(found)
+
+
+def _numbers(found: re.Match[str]) -> Numbers:
     count, many, unit, at_once, period, tz, anchor = found.groups()
     limit = int(count)
     burst = calendar = None

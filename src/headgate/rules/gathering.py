@@ -113,6 +113,9 @@ class Gathering:
         for i, rule in enumerate(rules):
             if self._count > MAX_RULES:
                 break
+            rules[i] = (
+                None  # A rule that is known already goes now, and not ten thousand of them at the end.
+            )
             self._take_rule(rule, (at, i), defaults, faults)
 
     def _take_rule(

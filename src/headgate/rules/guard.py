@@ -44,12 +44,12 @@ def objections(
     old: RuleSet | None, new: RuleSet, *, pause: Callable[[], None] = unhurried
 ) -> list[str]:
     """What speaks against putting `new` in the place of `old`; nothing if there is nothing."""
-    now = _enabled(new)
+    now = _enabled(new, pause)
     if not now:
         return ["there is no rule left that is switched on, so nobody would be limited"]
     if old is None:
         return []
-    before = _enabled(old)
+    before = _enabled(old, pause)
     found = []
     gone = {
         rule_id
@@ -115,8 +115,8 @@ def documents_of(rules: RuleSet | None) -> dict[str, object]:
     return {} if rules is None else {rule.rule_id: rule.document for rule in rules.rules}
 
 
-def _enabled(rules: RuleSet) -> dict[str, Rule]:
-    return {rule.rule_id: rule for rule in rules.rules if rule.enabled}
+def _enabled(rules: RuleSet, pause: Callable[[], None]) -> dict[str, Rule]:
+    return {rule.rule_id: rule for rule in spaced(rules.rules, pause) if rule.enabled}
 
 
 def _denies(rule: Rule) -> bool:

@@ -289,21 +289,24 @@ class LiveRules:
             revision = now.revision if head is None else head.revision
             self._swap(now.rulebook, snapshot, digest, revision)
             return
+        pause = pacer()
         with uncollected():
-            parsed = parse_documents(snapshot.documents.items(), pause=pacer())
-            rulebook = Rulebook(parsed.rules, pause=pacer())
+            parsed = parse_documents(snapshot.documents.items(), pause=pause)
+            rulebook = Rulebook(parsed.rules, pause=pause)
         was = now.revision if now is not None else head.revision - 1 if head is not None else 0
         if not forced and (head is None or head.forced <= was):
-            old = now.rulebook.rules if now is not None else None
-            found = objections(old, parsed.rules, pause=pacer())
+            # No name for the old rules: they would live until the end of this call, and then go all at once.
+            found = objections(
+                None if now is None else now.rulebook.rules, parsed.rules, pause=pause
+            )
             if found:
                 raise GuardRefused(found)
         self._swap(rulebook, snapshot, digest, was if head is None else head.revision)
         self._report(now, parsed.rules)
         if now is not None:
-            going = now.rulebook.pieces(pacer())
+            going = now.rulebook.pieces(pause)
             del now
-            let_go(going, pacer())
+            let_go(going, pause)
 
     def _swap(self, rulebook: Rulebook, snapshot: Snapshot, digest: str, revision: int) -> None:
         before = self._now

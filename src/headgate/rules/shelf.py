@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .addresses import Address
     from .facts import Facts
-    from .model import HeaderTest, Rule
+    from .model import HeaderTest, Network, Rule
 
 ANY_METHOD: Final = -1
 RANGES: Final = {4: "IPv4", 6: "IPv6"}
@@ -46,18 +46,16 @@ class Entry:
         self._counting: Counting | None = None
         self.authenticated = match.requires_authentication
         self.hosts = match.hosts
-        self.domains = tuple([host[1:] for host in match.hosts if host[:2] == "*."])
         self.headers = match.headers
-        self.ranges = tuple(
-            [(net.version, int(net.netmask), int(net.network_address)) for net in match.ip_ranges]
-        )
         self.descriptors = match.descriptors
+        self.domains: tuple[str, ...] = ()
+        self.ranges: tuple[tuple[int, int, int], ...] = ()
+        if match.hosts:
+            self.domains = tuple([host[1:] for host in match.hosts if host[:2] == "*."])
+        if match.ip_ranges:
+            self.ranges = tuple([_numbers_of(network) for network in match.ip_ranges])
         self.asks = bool(
-            match.requires_authentication
-            or match.hosts
-            or match.headers
-            or match.ip_ranges
-            or match.descriptors
+            self.authenticated or self.hosts or self.headers or self.ranges or self.descriptors
         )
         """Whether it asks for anything but path and method."""
 
@@ -182,6 +180,11 @@ class Shelf:
             kind = RANGES[facts.address.version]
             for mask in asked.get(kind, ()):
                 yield kind, mask, facts.address.number & int(mask)
+
+
+def _numbers_of(network: Network) -> tuple[int, int, int]:
+    """A range of addresses, as its version, its mask and the bits that it wants behind that."""
+    return network.version, int(network.netmask), int(network.network_address)
 
 
 def _has(test: HeaderTest, value: str | None) -> bool:

@@ -19,6 +19,11 @@ def rules(**rates: str | dict[str, object]) -> RuleSet:
     return parse_documents([(str(one["rule_id"]), json.dumps(one)) for one in documents]).rules
 
 
+def fixed(rate: str) -> RuleSet:
+    """A rule `a` that may have the largest numbers there are."""
+    return rules(a={"rate": rate, "algorithm": "fixed_window"})
+
+
 FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
 
 
@@ -63,6 +68,11 @@ FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
         (rules(a="1/s"), rules(b="1/s"), r"1 of 1 rules would be gone \(a\)"),
         (rules(a="10/minute"), rules(a="999/minute"), None),
         (rules(a="10/minute"), rules(a="1000/minute"), r"100-fold or more \(a 100-fold\)"),
+        (fixed("90000000000000/s"), fixed("9000000000000000/s"), r"\(a 100-fold\)"),
+        (fixed("90000000000000/s"), fixed("8999999999999999/s"), None),
+        (rules(a="0/minute"), rules(a="1000/minute"), None),
+        (rules(a="0/minute; 1/hour"), rules(a="1000/minute; 1/hour"), None),
+        (rules(a="1/minute"), rules(a="100/minute; 100000/hour"), r"\(a 100-fold\)"),
         (rules(a="10/minute"), rules(a="1000/second"), r"100-fold or more \(a 6000-fold\)"),
         (rules(a="10/minute"), rules(a="599/hour"), None),
         (rules(a="1/second; 100/hour"), rules(a="99/second; 100/hour"), None),

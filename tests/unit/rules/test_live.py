@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from headgate.rules.lastgood import LastGood
 from headgate.rules.live import LiveRules
 from headgate.rules.match import Rulebook
 from headgate.rules.opening import FixedRules, open_rules
+from headgate.rules.pacing import let_go
 from headgate.rules.parse import parse_rules
 from headgate.rules.problem import RulesError
 from headgate.rules.sources.base import Snapshot, SourceError
@@ -103,6 +105,27 @@ def test_a_swap_is_one_step_and_old_rulebooks_stay_whole(
     live.refresh()
     assert live.current is not before
     assert [each.rule_id for each in before.rules] == ["a", "b", "c"]
+
+
+def test_old_rules_go_one_by_one_and_none_is_left_for_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+    shared: Shared,
+    source: Flaky,
+    follow: Callable[..., LiveRules],
+) -> None:
+    push(shared, {"d": rule("d", description="in no other test, so that no other holds it")})
+    live = follow(source)
+    old = weakref.ref(live.rules["d"])
+    gone: list[bool] = []
+
+    def watched(things: list[object], pause: Callable[[], None]) -> None:
+        let_go(things, pause)
+        gone.append(old() is None)
+
+    monkeypatch.setattr("headgate.rules.live.let_go", watched)
+    push(shared, {"d": rule("d", rate="7/minute")})
+    live.refresh()
+    assert gone == [True]
 
 
 def test_bad_rules_are_left_out_and_the_reason_is_shown(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.rules import pacing
-from headgate.rules.pacing import MANY, let_go, pacer, uncollected, unhurried
+from headgate.rules.pacing import FEW, MANY, let_go, pacer, spaced, uncollected, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,6 +45,13 @@ def test_without_others_there_is_no_pause() -> None:
     for _ in range(1_000):
         unhurried()
     assert time.perf_counter() - began < 1
+
+
+def test_small_things_share_a_pause() -> None:
+    story: list[int | str] = []
+    story.extend(spaced(range(2 * FEW + 1), lambda: story.append("pause")))
+    few, more = range(FEW), range(FEW, 2 * FEW)
+    assert story == ["pause", *few, "pause", *more, "pause", 2 * FEW]
 
 
 def test_things_are_let_go_one_by_one() -> None:

@@ -60,6 +60,8 @@ def _form(amount: Mapping[str, Any], where: Where, faults: Faults) -> str | None
         remedy = "write a `rate` such as 100/minute, or `limit` and `window_size_seconds`"
         faults.add(where("rate"), "does not say how much is allowed", remedy)
         return None
+    if CLASHING[form].isdisjoint(amount):
+        return form
     extra = [name for name in CLASHING[form].intersection(amount) if amount[name] is not None]
     if extra:
         message = f"`{min(extra)}` does not go together with `{form}`"
