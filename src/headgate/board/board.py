@@ -97,6 +97,11 @@ class Board:
         """The store's clock, as far as it is known here."""
         return self._clock.now_us() + self._offset_us
 
+    @property
+    def offset_us(self) -> int:
+        """How far the store's clock is ahead of this node's."""
+        return self._offset_us
+
     def until_beat_us(self) -> int:
         """How long until the second that runs now is over, and the next beat is due."""
         return US_PER_SECOND - (self.now_us() - JUST_AFTER_US) % US_PER_SECOND

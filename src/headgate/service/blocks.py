@@ -1,13 +1,15 @@
-"""Blocks: the keys that a node denies right now, and why. Bounded; those that end last are kept.
+"""Blocks: what a node denies right now, and why. Bounded; those that end last are kept.
 
-A key is blocked when even a cost of one does not pass, and stays so until the moment that the denial named. It leaves the list
-when that has come, or as soon as something of it passes.
+A key is blocked by a limit when not even a cost of one passes it, until the moment that the denial named. A block is about one key, one rule and
+one limit: it leaves the list when its moment has come, or as soon as something passes that same limit. Bans are no blocks; the
+board knows them.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..algorithms import NEVER, CalendarWindow, Concurrency
 from ..board.model import Block
@@ -15,68 +17,103 @@ from ..charge import shown
 from ..rate import span_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from ..decision import Context, Decision
+    from ..engines.base import Parts
 
 MAX_BLOCKS: Final = 1_000
 ROOM: Final = 4 * MAX_BLOCKS
 """How far the list may grow before it is cut, so that cutting costs little for each."""
-FOR_EVER_US: Final = 2**53 - 1
+SPEAKS_NOT: Final = frozenset({"shadow", "ban"})
+"""Sources of denials that are no blocks: one holds nobody up, the other is no limit."""
+
+Which: TypeAlias = tuple[str | None, str]
+"""What blocks a key: a rule, if there is one, and the identity of a limit."""
+
+
+class Denied(NamedTuple):
+    """One block, in the node's own time."""
+
+    until_us: int
+    limit: Any
+    context: Context
 
 
 class Blocks:
-    """The keys that one node denies."""
+    """What one node denies."""
 
     def __init__(self) -> None:
-        self._denied: dict[str, tuple[int, Any, Context]] = {}
+        self._denied: dict[str, dict[Which, Denied]] = {}
+        self._many = 0
 
     def __bool__(self) -> bool:
         return bool(self._denied)
 
-    def update(self, last: dict[str, Decision], denied_ns: dict[str, int], epoch_ns: int) -> None:
-        """Take in a batch: the last decision of every key, and when those were denied that were."""
-        blocked = self._denied
-        for key in blocked.keys() & last.keys():
-            if last[key][2][0]:
-                del blocked[key]
+    def update(
+        self, decisions: Iterable[Decision], denied_ns: Sequence[int], epoch_ns: int
+    ) -> None:
+        """Take in decisions, in their order; there is a time for each one that was denied."""
+        blocked, times = self._denied, iter(denied_ns)
         at_us = 0
-        for key, at_ns in denied_ns.items():
-            _, limit, answer, context = last[key]
-            if answer[0] or answer[1] > 0:
-                continue  # It passed again, or only this cost was too much.
-            at_us = (at_ns + epoch_ns) // 1000
-            if answer[2] != NEVER:
-                blocked[key] = (at_us + answer[2], limit, context)
-            elif context.source == "ban":
-                blocked[key] = (FOR_EVER_US, limit, context)
-        if len(blocked) >= ROOM:
+        for decision in decisions:
+            rules = decision[3][4]
+            if not decision[2][0]:
+                at_us = (next(times) + epoch_ns) // 1000
+                for part in rules or (decision,):
+                    self._note(part, at_us)
+            elif rules:
+                for part in rules:
+                    if part[0] in blocked:
+                        self._note(part, at_us)
+            elif decision[0] in blocked:  # All that most decisions cost.
+                self._note(decision, at_us)
+        if self._many >= ROOM:
             self._cut(at_us)
 
-    def forget(self, key: str) -> None:
-        """It is not blocked any more, if it was."""
-        self._denied.pop(key, None)
+    def _note(self, part: Parts | Decision, at_us: int) -> None:
+        """What one limit said: something passed it, or its key is blocked from then on."""
+        key, limit, (allowed, remaining, retry_after_us, _, _), context = part
+        which = (context.rule, limit.identity)
+        if allowed:
+            own = self._denied.get(key)
+            if own is not None and own.pop(which, None) is not None:
+                self._many -= 1
+                if not own:
+                    del self._denied[key]
+        elif not remaining and retry_after_us != NEVER and context.source not in SPEAKS_NOT:
+            own = self._denied.setdefault(key, {})
+            self._many += which not in own
+            own[which] = Denied(at_us + retry_after_us, limit, context)
 
-    def live(self, now_us: int) -> list[Block]:
-        """Those that are still blocked."""
+    def forget(self, key: str) -> None:
+        """Nothing blocks it any more, if something did."""
+        self._many -= len(self._denied.pop(key, ()))
+
+    def live(self, now_us: int, offset_us: int = 0) -> list[Block]:
+        """What is still blocked; told by a clock that is so far ahead."""
         self._cut(now_us)
         return [
-            Block(shown(key), until_us, _reason_of(limit, context[2], context[0]))
-            for key, (until_us, limit, context) in self._denied.items()
+            Block(shown(key), until_us + offset_us, _reason_of(limit, context[2], context[0]))
+            for key, own in self._denied.items()
+            for until_us, limit, context in own.values()
         ]
 
     def _cut(self, now_us: int) -> None:
         """Drop what is over, and of the rest those that end first."""
-        live = {key: denied for key, denied in self._denied.items() if denied[0] > now_us}
-        if len(live) > MAX_BLOCKS:
-            ends = sorted([denied[0] for denied in live.values()], reverse=True)
-            last_us = ends[MAX_BLOCKS]
-            longer = {key: denied for key, denied in live.items() if denied[0] > last_us}
-            for key, denied in live.items():  # Those of one fixed window end together.
-                if len(longer) >= MAX_BLOCKS:
-                    break
-                if denied[0] == last_us:
-                    longer[key] = denied
-            live = longer
-        self._denied = live
+        every = [
+            (denied.until_us, key, which, denied)
+            for key, own in self._denied.items()
+            for which, denied in own.items()
+            if denied.until_us > now_us
+        ]
+        if len(every) > MAX_BLOCKS:
+            every.sort(key=itemgetter(0), reverse=True)
+            del every[MAX_BLOCKS:]
+        self._denied = {}
+        for _, key, which, denied in every:
+            self._denied.setdefault(key, {})[which] = denied
+        self._many = len(every)
 
 
 @lru_cache(maxsize=1_024)
@@ -84,8 +121,6 @@ def _reason_of(limit: Any, rule: str | None, source: str) -> str:
     """Why a key is denied, in words: `rule login: 5 per minute, sliding_window`."""
     if source == "closed":
         return "the store does not answer, and the rule is closed then"
-    if source == "ban":
-        return "banned"
     if isinstance(limit, Concurrency):
         counted = f"{limit.limit} at the same time"
     elif isinstance(limit, CalendarWindow):

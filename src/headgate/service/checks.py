@@ -173,7 +173,7 @@ class Checks:
         """The answer for a banned key; `None` when the ban is over."""
         left_us = NEVER
         if ban.until_us is not None:
-            left_us = ban.until_us - self._engine.clock.now_us()
+            left_us = ban.until_us - self._node.board.now_us()
             if left_us <= 0:
                 return None
         return Decision((key, limit, (False, 0, left_us, max(0, left_us), 0), BANNED))

@@ -116,7 +116,7 @@ def _report(node: Node, *, alone: bool) -> Report:
     assert isinstance(recorder, Recorder)
     version = "" if node.rules is None else str(node.rules.current.version)
     board.describe(rules=version, draining=node.draining)
-    return recorder.report(alone=alone)
+    return recorder.report(alone=alone, offset_us=board.offset_us)
 
 
 def _store(settings: Settings) -> tuple[Store, bool]:

@@ -188,7 +188,7 @@ class Gauges:
             "board_up": int(board.problem is None),
             "board_age_seconds": round(board.stale_seconds, 3),
             "nodes": [(("up",), up), (("down",), len(view.nodes) - up)],
-            "blocked_keys": len(self._desk.recorder.blocks(board.now_us())),
+            "blocked_keys": len({one.key for one in self._desk.recorder.blocks(board.offset_us)}),
             "bans": len(view.bans),
             "key_limits": len(view.key_limits),
             "overrides": len(view.overrides),

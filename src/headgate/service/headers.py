@@ -4,7 +4,8 @@
 lists of quoted policy names with parameters. `X-RateLimit-*` is the older trio, with the reset as seconds since 1970. `Retry-After`
 is in whole seconds, rounded up, and is left out when a retry can never pass.
 
-`t` of a denial is when a retry can pass, so that it never contradicts `Retry-After`; else it is when the key is as new.
+`t` of a denial is when a retry can pass, so that it never contradicts `Retry-After`; else it is when the key is as new. What never passes
+has neither `t` nor a reset: any moment would invite a retry. Rules that are only tried out (`shadow`) limit nobody, and are not told.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _known: dict[int, tuple[Limit, bytes, str | None]] = {}
 def decision_lines(decision: Decision, took_ns: int) -> bytes:
     r"""The header lines of a decision, each ended by `\r\n`, in lower case, with the content type before them."""
     _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
-    if context[4] or limit is NO_LIMIT:
+    if context[4] or limit is NO_LIMIT or retry_after_us < 0:
         return _lines_of_several(decision, took_ns)
     known = _known.get(id(limit))
     if known is None or known[2] != context[2]:
@@ -40,41 +41,39 @@ def decision_lines(decision: Decision, took_ns: int) -> bytes:
     reset_after = -(-reset_after_us // US_PER_SECOND)
     lines = known[1] % (
         remaining,
-        reset_after if allowed else _retry_after(retry_after_us, reset_after),
+        reset_after if allowed else _retry_after(retry_after_us),
         remaining,
         int(time()) + reset_after,
         *divmod(took_ns // 1_000, US_PER_SECOND),
     )
-    if allowed or retry_after_us < 0:
+    if allowed:
         return lines
-    return lines + b"retry-after: %d\r\n" % _retry_after(retry_after_us, 0)
+    return lines + b"retry-after: %d\r\n" % _retry_after(retry_after_us)
 
 
 def _lines_of_several(decision: Decision, took_ns: int) -> bytes:
-    """The same when several limits had a part in it, or none: every policy is told; the older trio is about the one that spoke."""
+    """The same when several limits had a part in it, or none, or it never passes: every policy is told; the older trio is about the one that spoke."""
     policies, states = [], []
-    for one in decision.rules:
+    enforced = [one for one in decision.rules if one.source != "shadow"]
+    for one in enforced:
         name = UNNAMED if one.rule is None else one.rule
-        name = (
-            f"{name}/{window_name(one)}"
-            if sum(other.rule == one.rule for other in decision.rules) > 1
-            else name
-        )
-        t_us = one[2][3] if one.allowed or one.never else one[2][2]
+        if sum(other.rule == one.rule for other in enforced) > 1:
+            name = f"{name}/{window_name(one)}"
+        t_us = one[2][3] if one.allowed else one[2][2]
+        t = "" if one.never else f";t={-(-t_us // US_PER_SECOND)}"
         policies.append(policy_item(one[1], name))
-        states.append(f"{quoted(name)};r={one.remaining};t={-(-t_us // US_PER_SECOND)}")
+        states.append(f"{quoted(name)};r={one.remaining}{t}")
     lines = ["content-type: application/json"]
     if policies:
         lines += (f"ratelimit-policy: {', '.join(policies)}", f"ratelimit: {', '.join(states)}")
     if decision.limited:
+        lines.append(f"x-ratelimit-limit: {decision.limit}")
+        lines.append(f"x-ratelimit-remaining: {decision.remaining}")
+    if decision.limited and not decision.never:
         reset_after = -(-decision[2][3] // US_PER_SECOND)
-        lines += (
-            f"x-ratelimit-limit: {decision.limit}",
-            f"x-ratelimit-remaining: {decision.remaining}",
-            f"x-ratelimit-reset: {int(time()) + reset_after}",
-        )
+        lines.append(f"x-ratelimit-reset: {int(time()) + reset_after}")
     if not decision.allowed and not decision.never:
-        lines.append(f"retry-after: {_retry_after(decision.retry_after_us, 0)}")
+        lines.append(f"retry-after: {_retry_after(decision.retry_after_us)}")
     lines.append(f"x-process-time: {took_ns / 1e9:.6f}")
     return "".join(f"{line}\r\n" for line in lines).encode()
 
@@ -84,9 +83,9 @@ def window_name(decision: Decision) -> str:
     return f"{decision.window:g}s" if decision.window else decision.algorithm
 
 
-def _retry_after(retry_after_us: int, never: int) -> int:
+def _retry_after(retry_after_us: int) -> int:
     """Whole seconds, rounded up, and at least one."""
-    return never if retry_after_us < 0 else max(1, -(-retry_after_us // US_PER_SECOND))
+    return max(1, -(-retry_after_us // US_PER_SECOND))
 
 
 def process_time_line(took_ns: int) -> bytes:

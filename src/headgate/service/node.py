@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..aio import AsyncLimiter
+from ..clock import SystemClock
 from ..rate import Rate, limits_of
 from ..rules.opening import FixedRules, open_rules
 from ..rules.parse import parse_rules
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..algorithms import Limit
+    from ..clock import Clock
     from ..decision import Decision
     from ..rules.live import LiveRules
     from .settings import Settings
@@ -65,6 +67,9 @@ class Board(Protocol):
     def view(self) -> View:
         """What holds now."""
 
+    def now_us(self) -> int:
+        """The clock that all nodes share; bans end by it."""
+
     async def start(self) -> None:
         """Begin to follow the other nodes."""
 
@@ -99,8 +104,13 @@ class EmptyView:
 class NoBoard:
     """A board for a node that is alone and that nobody manages."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.view: View = EmptyView()
+        self._clock: Clock = SystemClock() if clock is None else clock
+
+    def now_us(self) -> int:
+        """Nobody to share a clock with."""
+        return self._clock.now_us()
 
     async def start(self) -> None:
         """Nobody to follow."""

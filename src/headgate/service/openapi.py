@@ -192,7 +192,7 @@ HEADERS: Final = {
     "RateLimit": 'What is left of it, and until when: `"default";r=99;t=60`',
     "X-RateLimit-Limit": "Units per window",
     "X-RateLimit-Remaining": "Units left",
-    "X-RateLimit-Reset": "When the key is as new, in seconds since 1970",
+    "X-RateLimit-Reset": "When the key is as new, in seconds since 1970; not if it never passes",
     "Retry-After": "When a retry can pass, in seconds; only if denied, and not if it never can",
     "X-Process-Time": "Seconds that the answer took",
 }

@@ -49,7 +49,6 @@ BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 FIRST: Final = itemgetter(0)
 NAME: Final = attrgetter("name")
-RETRY_AFTER: Final = itemgetter(2)
 RULE: Final = itemgetter(2)
 RULES: Final = itemgetter(4)
 """Where a decision's parts keep them; `Context` and `Answer` are tuples."""
@@ -183,17 +182,18 @@ class Recorder:
         self._checks.update(series)
         self._keys.add(keys)
         if denied_ns or self._blocks:
-            denials = [decision for decision in decisions if not decision[2][0]]
-            at_ns = dict(zip(map(FIRST, denials), denied_ns, strict=True))  # The last of each key.
-            self._blocks.update(
-                dict(zip(keys, decisions, strict=True)), at_ns, self._clock.epoch_ns
-            )
-            if NEVER in map(RETRY_AFTER, answers):
-                self._fold_nevers(denials)
+            self._fold_denials(decisions, denied_ns)
         if any(map(RULES, contexts)):
             self._fold_shadows(contexts)
         self._requests += len(decisions)
         self._denied += len(denied_ns)
+
+    def _fold_denials(self, decisions: Sequence[Decision], denied_ns: Sequence[int]) -> None:
+        """Note which keys are blocked from now on, or not any more. There is a time for each denial."""
+        self._blocks.update(decisions, denied_ns, self._clock.epoch_ns)
+        denials = [decision for decision in decisions if not decision[2][0]]
+        if any(decision[2][2] == NEVER for decision in denials):
+            self._fold_nevers(denials)
 
     def _fold_nevers(self, denials: list[Decision]) -> None:
         """Count costs that are too large for ever apart: no waiting helps against them."""
@@ -228,10 +228,10 @@ class Recorder:
             counted[series] = counted.get(series, 0) + many
         return counted
 
-    def blocks(self, now_us: int) -> list[Block]:
-        """The keys that this node denies right now."""
+    def blocks(self, offset_us: int = 0) -> list[Block]:
+        """What this node denies right now, told by a clock that is so far ahead of its own: the board's."""
         self.fold()
-        return self._blocks.live(now_us)
+        return self._blocks.live(self._clock.now_us(), offset_us)
 
     def unblock(self, key: str) -> None:
         """Something has been done about a key: it may not be denied any more."""
@@ -244,8 +244,8 @@ class Recorder:
         top = self._keys.top(many)
         return top, top[-1].hits if len(top) == many else 0
 
-    def report(self, *, alone: bool = False) -> Report:
-        """What the board is told, once a second; a node that is alone keeps its lists to itself."""
+    def report(self, *, alone: bool = False, offset_us: int = 0) -> Report:
+        """What the board is told, once a second and by its clock; a node that is alone keeps its lists to itself."""
         self.fold()
         for work in self.each_second:
             work()
@@ -259,5 +259,5 @@ class Recorder:
         top, floor = self.top()
         # A list holds what people look at, and a key may be long.
         shared = [hot._replace(key=shown(hot.key)) for hot in top]
-        sheets = {"blocks": blocks_sheet(self.blocks(now_us)), "top": top_sheet(shared, floor)}
+        sheets = {"blocks": blocks_sheet(self.blocks(offset_us)), "top": top_sheet(shared, floor)}
         return Report(totals, sheets)

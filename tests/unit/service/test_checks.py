@@ -24,11 +24,12 @@ SECOND_US = 1_000_000
 
 
 class World:
-    """A node in memory, with a clock that stands still."""
+    """A node in memory, with clocks that stand still: its own, and that of the board."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = ManualClock()
-        self.board = NoBoard()
+        self.shared_clock = ManualClock()
+        self.board = NoBoard(self.shared_clock)
         limiter = AsyncLimiter(MemoryEngine(clock=self.clock))
         self.node = Node(settings=Settings(**settings), limiter=limiter, board=self.board)
         self.checks = Checks(self.node)
@@ -71,7 +72,9 @@ def test_a_banned_key_is_denied_until_the_ban_ends_and_takes_nothing() -> None:
     denied = world.take()
     assert (denied.allowed, denied.source, denied.retry_after) == (False, "ban", 10.0)
     assert world.checks.reason(denied) == "abuse"
-    world.clock.advance(10)
+    world.clock.advance(3_600)  # It is the shared clock that counts, however wrong our own is.
+    assert world.take().retry_after == 10.0
+    world.shared_clock.advance(10)
     assert world.take().remaining == 99
 
 

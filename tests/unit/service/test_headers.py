@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate import Concurrency, Limiter, MemoryEngine, SlidingWindow, TokenBucket
-from headgate.charge import Charge
+from headgate.charge import Charge, Kind
 from headgate.decision import Context, Decision
 from headgate.ruled import UNMATCHED
 from headgate.service import headers
@@ -55,8 +55,32 @@ def test_a_denial_says_when_to_come_back_rounded_up() -> None:
 
 
 def test_what_can_never_pass_has_no_time_to_come_back() -> None:
+    """Neither a wait nor a reset: "now" and "in no time" would be heard as "try again"."""
     denied = Limiter(clock=ManualClock(NOW)).hit("k", "5/minute", cost=6)
-    assert not any(line.startswith("retry-after") for line in lines(denied))
+    assert lines(denied) == [
+        "content-type: application/json",
+        'ratelimit-policy: "default";q=5;w=60',
+        'ratelimit: "default";r=5',
+        "x-ratelimit-limit: 5",
+        "x-ratelimit-remaining: 5",
+        "x-process-time: 0.001235",
+    ]
+
+
+def test_of_several_limits_only_the_one_that_never_passes_has_no_time() -> None:
+    charges = [Charge("a", "1/10s", 2, rule="x"), Charge("a", "5/hour", rule="y")]
+    found = lines(Limiter(clock=ManualClock(NOW)).decide(charges))
+    assert found[2].startswith('ratelimit: "x";r=1, "y";r=5;t=')
+    assert not any(line.startswith(("retry-after", "x-ratelimit-reset")) for line in found)
+
+
+def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
+    charges = [
+        Charge("a", "5/10s", rule="x"),
+        Charge("a", "1/hour", rule="trial", kind=Kind.SHADOW),
+    ]
+    found = lines(Limiter(clock=ManualClock(NOW)).decide(charges))
+    assert found[1:3] == ['ratelimit-policy: "x";q=5;w=10', 'ratelimit: "x";r=4;t=20']
 
 
 def test_the_process_time_may_be_seconds() -> None:

@@ -114,50 +114,96 @@ def test_a_denied_key_is_blocked_until_the_moment_the_denial_named(
     at_us = clock.now_us()
     clock.advance(3)  # Folded later, but counted from the denial.
     block = Block("k", at_us + 5 * SECOND_US, "rule login: 5 per minute, sliding_window")
-    assert recorder.blocks(clock.now_us()) == [block]
+    assert recorder.blocks() == [block]
     clock.advance(2)
-    assert recorder.blocks(clock.now_us()) == []
+    assert recorder.blocks() == []
 
 
-def test_a_key_that_passes_again_is_not_blocked_any_more(
-    recorder: Recorder, clock: ManualClock
-) -> None:
+def test_a_key_that_passes_again_is_not_blocked_any_more(recorder: Recorder) -> None:
     recorder.record(denied("k"))
     recorder.record(decision("k"))
-    assert recorder.blocks(clock.now_us()) == []
+    assert recorder.blocks() == []
     recorder.record(denied("k"))
-    assert len(recorder.blocks(clock.now_us())) == 1
+    assert len(recorder.blocks()) == 1
     recorder.record(decision("k"))
-    assert recorder.blocks(clock.now_us()) == []
+    assert recorder.blocks() == []
 
 
-def test_a_denial_of_a_large_cost_or_for_ever_does_not_block_the_key(
+def test_a_block_ends_by_the_clock_that_all_nodes_share(
     recorder: Recorder, clock: ManualClock
 ) -> None:
+    """A node whose clock is an hour late tells its blocks an hour later."""
+    recorder.record(denied("k", 5 * SECOND_US))
+    until_us = clock.now_us() + 3_605 * SECOND_US
+    assert [one.until_us for one in recorder.blocks(3_600 * SECOND_US)] == [until_us]
+    (told,) = read_blocks(recorder.report(offset_us=3_600 * SECOND_US).sheets["blocks"])
+    assert told.until_us == until_us
+
+
+def test_a_block_outlives_what_the_key_passes_elsewhere(
+    recorder: Recorder, limiter: Limiter
+) -> None:
+    for _ in range(2):
+        recorder.record(limiter.hit("k", "1/minute"))
+    reason = "1 per minute, sliding_window"
+    assert [one.reason for one in recorder.blocks()] == [reason]
+    recorder.record(limiter.hit("k", "9/hour"))
+    recorder.record(decision("k", context=Context(rule="login")))
+    assert [one.reason for one in recorder.blocks()] == [reason]
+    for _ in range(9):
+        recorder.record(limiter.hit("k", "9/hour"))
+    assert {one.reason for one in recorder.blocks()} == {reason, "9 per hour, sliding_window"}
+    recorder.unblock("k")
+    assert recorder.blocks() == []
+
+
+def test_of_several_rules_those_that_deny_block_and_those_that_pass_do_not(
+    recorder: Recorder, limiter: Limiter
+) -> None:
+    def ask() -> None:
+        charges = [
+            Charge("ann", "1/minute", rule="user"),
+            Charge("1.2.3.4", "9/minute", rule="client"),
+            Charge("ann", "1/hour", rule="trial", kind=Kind.SHADOW),
+        ]
+        recorder.record(limiter.decide(charges))
+
+    recorder.record(denied("1.2.3.4", context=Context(rule="client")))
+    ask()
+    ask()
+    assert [(one.key, one.reason) for one in recorder.blocks()] == [
+        ("ann", "rule user: 1 per minute, sliding_window")
+    ]
+
+
+def test_a_ban_is_no_block(recorder: Recorder) -> None:
+    recorder.record(denied("k", context=Context(source="ban")))
+    assert recorder.blocks() == []
+
+
+def test_a_denial_of_a_large_cost_or_for_ever_does_not_block_the_key(recorder: Recorder) -> None:
     recorder.record(denied("large", remaining=2))
     recorder.record(denied("never", NEVER))
-    assert recorder.blocks(clock.now_us()) == []
+    assert recorder.blocks() == []
 
 
 def test_blocks_are_bounded_and_keep_those_that_last_longest(
-    recorder: Recorder, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks_module, "MAX_BLOCKS", 10)
     monkeypatch.setattr(blocks_module, "ROOM", 40)
     for i in range(100):
         recorder.record(denied(f"k{i}", (i // 10 + 1) * SECOND_US))
-    assert {block.key for block in recorder.blocks(clock.now_us())} == {
-        f"k{i}" for i in range(90, 100)
-    }
+    assert {block.key for block in recorder.blocks()} == {f"k{i}" for i in range(90, 100)}
     for i in range(100):
         recorder.record(denied(f"same{i}", 50 * SECOND_US))
-    assert len(recorder.blocks(clock.now_us())) == 10
+    assert len(recorder.blocks()) == 10
 
 
-def test_a_reset_unblocks_a_key(recorder: Recorder, clock: ManualClock) -> None:
+def test_a_reset_unblocks_a_key(recorder: Recorder) -> None:
     recorder.record(denied("k"))
     recorder.unblock("k")
-    assert recorder.blocks(clock.now_us()) == []
+    assert recorder.blocks() == []
 
 
 def test_the_report_carries_totals_blocks_and_top_keys(recorder: Recorder) -> None:

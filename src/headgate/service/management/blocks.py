@@ -135,14 +135,14 @@ def _banned(desk: Desk) -> list[BlockShown]:
 
 async def _limited(desk: Desk, many: int) -> list[BlockShown]:
     """Those of this node and of the others that last longest; of two that speak of one key, the one that ends later."""
-    own = desk.recorder.blocks(desk.board.now_us())
+    own = desk.recorder.blocks(desk.board.offset_us)
     found: dict[str, Block] = {}
     for block in [*await desk.board.blocks(), *own]:
         known = found.get(block.key)
         if known is None or block.until_us >= known.until_us:
             found[block.key] = block
     bans = desk.board.view.bans
-    limited = [one for key, one in found.items() if key not in bans and one.reason != "banned"]
+    limited = [one for key, one in found.items() if key not in bans]
     longest = nlargest(many, limited, key=attrgetter("until_us"))
     return [
         BlockShown(
