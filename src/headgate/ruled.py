@@ -240,5 +240,14 @@ def peeks(trace: Trace) -> Asked | None:
 
 
 def explained(trace: Trace, decision: Decision | None) -> Explanation:
-    """The trace with the engine's answers to `peeks`."""
-    return Explanation(trace, () if decision is None else decision.rules)
+    """The trace with the engine's answers to `peeks`; those of shadows say that they are."""
+    shadows = {step.rule.rule_id for step in trace.steps if step.outcome == "shadow"}
+    answers = () if decision is None else decision.rules
+    return Explanation(
+        trace, tuple(_of_shadow(one) if one.rule in shadows else one for one in answers)
+    )
+
+
+def _of_shadow(decision: Decision) -> Decision:
+    key, limit, answer, context = decision
+    return Decision((key, limit, answer, context._replace(source="shadow")))

@@ -226,6 +226,45 @@ def test_an_explanation_of_a_request_names_every_rule() -> None:
     inside(story)
 
 
+def test_an_explanation_means_the_same_request_as_a_decision(tmp_path: Path) -> None:
+    """Behind the same proxies, with a path of any length; and a rule in shadow denies nobody here, either."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "- {rule_id: one, identifier: ip_address, rate: 1/hour}\n"
+        "- {rule_id: trial, identifier: ip_address, rate: 1/hour, shadow: true}\n"
+    )
+
+    async def story(service: Inside) -> None:
+        asked = {
+            "path": "/" + 9_000 * "x",
+            "ip": "10.0.0.1",
+            "headers": {"X-Forwarded-For": "203.0.113.9"},
+        }
+        for _ in range(2):
+            decided = plain(await service.ask("POST", "/decide", asked))
+        told = plain(await service.ask("POST", "/api/explain", {"request": asked}))
+        assert told["why"] == "denied by one"
+        assert (told["trace"]["ip"], decided["key"]) == ("203.0.113.9", "203.0.113.9")
+        assert [(one["rule"], one["source"]) for one in told["answers"]] == [
+            ("one", "engine"),
+            ("trial", "shadow"),
+        ]
+
+    inside(story, rules=str(file), trusted_proxies=("10.0.0.0/8",))
+
+
+def test_an_explanation_says_what_is_left_and_what_was_asked_for() -> None:
+    async def story(service: Inside) -> list[str]:
+        found = []
+        for taken, cost in ((8, 3), (2, 1)):
+            await checked(service, "k", limit=10, cost=taken, **HOUR)
+            asked = {"key": "k", "limit": 10, "cost": cost, **HOUR}
+            found.append(plain(await service.ask("POST", "/api/explain", asked))["why"])
+        return found
+
+    assert inside(story) == ["only 2 left, and 3 asked for", "nothing left, and 1 asked for"]
+
+
 def test_traffic_and_top_tell_what_was_asked() -> None:
     async def story(service: Inside) -> None:
         for i in range(10):

@@ -313,6 +313,7 @@ def test_an_explanation_takes_nothing_and_says_when_it_will_pass() -> None:
         ("wide", True),
         ("shadow", False),
     ]
+    assert [one.source for one in explanation.answers] == ["engine", "engine", "shadow"]
     assert [one.remaining for one in explanation.of("wide")] == [4]
     assert [step.outcome for step in explanation.trace.steps] == [
         "enforced",

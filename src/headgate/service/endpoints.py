@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from ipaddress import ip_network
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -17,11 +16,10 @@ import msgspec
 
 from ..decision import Decision
 from ..errors import EngineError, HeadgateError, UsageError
-from ..rules.addresses import client_address
-from ..rules.request import Request as Incoming
 from . import wire
 from .checks import BANNED, Checks, usage_problem
 from .headers import decision_lines, process_time_line
+from .incoming import incoming_from
 from .problems import BAD_VALUE, FAILED, JSON, ProblemError, Reply, store_unavailable
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ class Endpoints:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._log = logging.getLogger("headgate.service")
-        self._proxies = tuple(map(ip_network, node.settings.trusted_proxies))
+        self._incoming = incoming_from(node.settings.trusted_proxies)
         self.checks = Checks(node)
 
     def check(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001 - hot
@@ -113,26 +111,6 @@ class Endpoints:
         if isinstance(outcome, Decision):
             return self.decided(outcome, as_status, began_ns)
         return self._later(outcome, as_status, began_ns)
-
-    def _incoming(self, asked: wire.Decide) -> Incoming:
-        """A request as rules see it. The address is the client's, as far as trusted proxies tell."""
-        address = asked.ip
-        if self._proxies and address is not None:
-            forwarded = [
-                value for name, value in asked.headers.items() if name.lower() == "x-forwarded-for"
-            ]
-            address = client_address(address, forwarded, self._proxies) or address
-        return Incoming(
-            asked.method,
-            asked.path,
-            address,
-            asked.user_id,
-            asked.api_key,
-            asked.host,
-            asked.headers,
-            tuple(asked.descriptors),
-            asked.cost,
-        )
 
     def decided(self, decision: Decision, as_status: bool, began_ns: int) -> Reply:  # noqa: FBT001
         """The reply that tells a decision; it is recorded here."""

@@ -11,8 +11,8 @@ from pydantic import Field
 
 from ...charge import Charge, Kind, Request as Asked, require_key
 from ...errors import UsageError
-from ...rules.request import Request as Described
-from ..wire import answer_of, encode
+from ..incoming import incoming_from
+from ..wire import MAX_DESCRIPTORS, Decide, answer_of, encode
 from .guard import guarded, needs
 from .limits import named_limit
 from .models import MAX_TTL, LimitShown, Sent, Shown, moment
@@ -20,22 +20,23 @@ from .models import MAX_TTL, LimitShown, Sent, Shown, moment
 if TYPE_CHECKING:
     from ...algorithms import Limit
     from ...decision import Decision
+    from ...rules.request import Request as Incoming
     from ..desk import Desk
-
-Text = Annotated[str, Field(max_length=8_192)]
 
 
 class RequestBody(Sent):
-    """What is known of a request; as for `POST /decide`."""
+    """What is known of a request; as for `POST /decide`, which takes the same and no more."""
 
-    method: Text = "GET"
-    path: Text = "/"
-    ip: Text | None = None
-    user_id: Text | None = None
-    api_key: Text | None = None
-    host: Text | None = None
-    headers: dict[str, Text] = Field(default_factory=dict, max_length=100)
-    descriptors: list[tuple[Text, Text]] = Field(default_factory=list, max_length=32, strict=False)
+    method: str = "GET"
+    path: str = "/"
+    ip: str | None = None
+    user_id: str | None = None
+    api_key: str | None = None
+    host: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    descriptors: list[tuple[str, str]] = Field(
+        default_factory=list, max_length=MAX_DESCRIPTORS, strict=False
+    )
     cost: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
 
 
@@ -70,6 +71,7 @@ class ExplainShown(Shown):
 def router(desk: Desk) -> APIRouter:
     """The routes of this topic."""
     made = APIRouter(prefix="/api", tags=["explain"], route_class=guarded(desk))
+    incoming = incoming_from(desk.settings.trusted_proxies)
 
     @made.post("/explain", summary="Say what would be answered, and why", **needs("viewer"))
     async def explain(body: ExplainBody) -> ExplainShown:
@@ -77,22 +79,22 @@ def router(desk: Desk) -> APIRouter:
         if (body.request is None) is (body.key is None):
             raise UsageError("give either request, for the rules, or key, for a check")
         if body.request is not None:
-            return await _of_request(desk, body.request)
+            return await _of_request(desk, incoming(Decide(**body.request.model_dump())))
         return await _of_key(desk, body)
 
     return made
 
 
-async def _of_request(desk: Desk, body: RequestBody) -> ExplainShown:
-    words = body.model_dump()
-    words["descriptors"] = tuple(map(tuple, words["descriptors"]))
-    explained = await desk.limiter.explain_request(Described(**words))
+async def _of_request(desk: Desk, request: Incoming) -> ExplainShown:
+    explained = await desk.limiter.explain_request(request)
     after = explained.passes_after
-    denying = [one for one in explained.answers if not one and one.source != "shadow"]
-    if explained.allowed:
-        why = "every rule that applies has enough left" if explained.answers else "no rule applies"
+    enforced = [one for one in explained.answers if one.source != "shadow"]
+    if not explained.allowed:
+        why = f"denied by {', '.join(sorted({one.rule or '-' for one in enforced if not one}))}"
+    elif enforced:
+        why = "every rule that applies has enough left"
     else:
-        why = f"denied by {', '.join(sorted({one.rule or '-' for one in denying}))}"
+        why = "only rules in shadow apply" if explained.answers else "no rule applies"
     return ExplainShown(
         allowed=explained.allowed,
         passes_after=None if math.isinf(after) else after,
@@ -121,7 +123,8 @@ async def _of_key(desk: Desk, body: ExplainBody) -> ExplainShown:
     elif decision:
         why = f"{decision.remaining} left, and {body.cost} asked for"
     else:
-        why = f"{limit.limit} are used up; {decision.remaining} left, and {body.cost} asked for"
+        left = f"only {decision.remaining}" if decision.remaining else "nothing"
+        why = f"{left} left, and {body.cost} asked for"
     return ExplainShown(
         allowed=bool(decision) and ban is None,
         passes_after=after,
