@@ -240,8 +240,8 @@ def test_an_explanation_means_the_same_request_as_a_decision(tmp_path: Path) -> 
             "ip": "10.0.0.1",
             "headers": {"X-Forwarded-For": "203.0.113.9"},
         }
-        for _ in range(2):
-            decided = plain(await service.ask("POST", "/decide", asked))
+        plain(await service.ask("POST", "/decide", asked))
+        decided = plain(await service.ask("POST", "/decide", asked))
         told = plain(await service.ask("POST", "/api/explain", {"request": asked}))
         assert told["why"] == "denied by one"
         assert (told["trace"]["ip"], decided["key"]) == ("203.0.113.9", "203.0.113.9")
@@ -407,6 +407,41 @@ def test_rules_can_be_changed_and_rolled_back(tmp_path: Path) -> None:
         assert "force" in refused.json()["detail"]
         actions = [one["action"] for one in service.desk.audit.recent(9)]
         assert actions == ["rule.delete", "rules.rollback", "rule.put", "chain.open"]
+
+    inside(story, rules=str(file))
+
+
+def test_of_two_who_saw_the_same_rules_only_one_changes_them(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("defaults: {identifier: ip_address}\n" + RULES.lstrip())
+
+    async def story(service: Inside) -> None:
+        seen = (await service.ask("GET", "/api/rules/one")).headers["etag"]
+        assert seen == (await service.ask("GET", "/api/rules")).headers["etag"]
+        body = {"rule": {"identifier": "ip_address", "rate": "7/minute"}}
+        first = await service.ask("PUT", "/api/rules/one", body, if_match=seen)
+        assert first.status_code == 200, first.text
+        now = first.headers["etag"]
+        assert now == (await service.ask("GET", "/api/rules/one")).headers["etag"] != seen
+        body["rule"]["rate"] = "8/minute"
+        for method, path, sent in (
+            ("PUT", "/api/rules/one", body),
+            ("DELETE", "/api/rules/two?force=true", None),
+            ("POST", "/api/rollback", {}),
+        ):
+            for tag in (seen, f"W/{now}", '"x", "y"', "", now[1:-1]):
+                late = await service.ask(method, path, sent, if_match=tag)
+                assert (late.status_code, late.json()["code"]) == (412, "changed-meanwhile"), tag
+                assert late.headers["etag"] == now
+        assert plain(await service.ask("GET", "/api/rules/one"))["rate"] == "7/minute"
+        assert len(service.desk.audit.recent(9)) == 2
+        for tag in (f'"x", {now}', "*"):
+            again = await service.ask("PUT", "/api/rules/one", body, if_match=tag)
+            assert again.status_code == 200, again.text
+            now = again.headers["etag"]
+        file.write_text(file.read_text().replace("9/minute", "6/minute"))  # By hand, past us.
+        late = await service.ask("PUT", "/api/rules/one", body, if_match=now)
+        assert late.status_code == 412
 
     inside(story, rules=str(file))
 

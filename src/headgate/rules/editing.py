@@ -32,6 +32,8 @@ class Plan:
     changes: tuple[Change, ...]
     rules: RuleSet
     """All rules, as they would be."""
+    base: str = ""
+    """The version of the rules that are there now; empty if there are none that can be read."""
     objections: tuple[str, ...] = ()
     """What the guard has against it."""
     warnings: tuple[Problem, ...] = ()
@@ -76,16 +78,22 @@ class Plan:
 
 
 class Editor:
-    """Plans changes of one store. With `look_only` nothing is ever written, not even to mend what was left half done."""
+    """Plans changes of one store. With `look_only` nothing is ever written, not even to mend what was left half done.
 
-    def __init__(self, store: Store, *, look_only: bool = False) -> None:
+    With `expected_revision` there is a plan only while the store is at that revision; else `VersionConflict` is raised.
+    """
+
+    def __init__(
+        self, store: Store, *, look_only: bool = False, expected_revision: int | None = None
+    ) -> None:
         self._store = store
         self._look_only = look_only
+        self._expected_revision = expected_revision
 
-    def push(self, data: bytes, name: str, *, expected_revision: int | None = None) -> Plan:
+    def push(self, data: bytes, name: str) -> Plan:
         """Put these rules in the place of all that are there; raises `RulesError` if they are bad."""
         parsed = parse_rules(data, name)
-        snapshot = self._read(expected_revision)
+        snapshot = self._read()
         after = {rule.rule_id: json.dumps(_plain(rule.document)) for rule in parsed.rules}
         try:
             before = self._store.rules_in(snapshot)
@@ -143,8 +151,8 @@ class Editor:
             after = _undone(before, [entry for entry in history if entry.revision > target])
         return self._plan("rollback", snapshot, before, after, text=text, forced=True)
 
-    def _read(self, expected_revision: int | None = None) -> Snapshot:
-        store = self._store
+    def _read(self) -> Snapshot:
+        store, expected_revision = self._store, self._expected_revision
         snapshot = store.read() if self._look_only else store.read_for_edit()
         revision = 0 if snapshot.head is None else snapshot.head.revision
         if expected_revision not in (None, revision):
@@ -174,14 +182,16 @@ class Editor:
             rules, warnings = parsed.rules, parsed.warnings
         if rules is None:
             rules = parse_documents([]).rules
+        now = self._rules_now(snapshot)
         if not forced or not after:
-            found = objections(self._rules_now(snapshot), rules)
+            found = objections(now, rules)
         return Plan(
             store=self._store,
             snapshot=snapshot,
             action=action,
             changes=tuple(self._changes(before, after)),
             rules=rules,
+            base="" if now is None else now.version,
             objections=tuple(found),
             warnings=tuple(warnings),
             text=text if self._keeps_text(snapshot) else None,

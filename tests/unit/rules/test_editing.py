@@ -100,8 +100,29 @@ def test_the_guard_has_to_be_overruled(store: MemoryTree) -> None:
 def test_a_push_can_insist_on_the_revision_that_its_author_saw(store: MemoryTree) -> None:
     data = json.dumps([rule("a"), rule("b")]).encode()
     with pytest.raises(VersionConflict, match="memory is at revision 1, by ann, not at 0"):
-        Editor(store).push(data, "rules.json", expected_revision=0)
-    Editor(store).push(data, "rules.json", expected_revision=1).make(author="ann", at=0.0)
+        Editor(store, expected_revision=0).push(data, "rules.json")
+    Editor(store, expected_revision=1).push(data, "rules.json").make(author="ann", at=0.0)
+
+
+def test_every_change_can_insist_on_a_revision(store: MemoryTree) -> None:
+    late = Editor(store, expected_revision=0)
+    changes: list[Callable[[], Plan]] = [
+        lambda: late.set([rule("d")]),
+        lambda: late.set_fields("a", {"rate": "11/minute"}),
+        lambda: late.delete(["a"]),
+        late.rollback,
+    ]
+    for change in changes:
+        with pytest.raises(VersionConflict, match="at revision 1, by ann, not at 0"):
+            change()
+    Editor(store, expected_revision=1).delete(["a"]).make(author="ann", at=0.0)
+
+
+def test_a_plan_names_the_rules_that_it_would_change(store: MemoryTree) -> None:
+    plan = Editor(store).set([rule("d")])
+    plan.make(author="ann", at=0.0)
+    assert Editor(store).delete(["d"]).base == plan.rules.version != plan.base
+    assert Editor(MemoryTree(Shared())).set([rule("a")]).base == ""
 
 
 def test_going_back_undoes_everything_since(store: MemoryTree) -> None:

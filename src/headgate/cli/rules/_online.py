@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...clock import Clock
-    from ...rules.editing import Plan
+    from ...rules.editing import Editor, Plan
     from ...rules.guard import Difference
     from ...rules.sources.base import Entry, Progress, Store
 
@@ -52,6 +52,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def add_edit(parser: argparse.ArgumentParser) -> None:
     """What every change takes."""
+    parser.add_argument(
+        "--expect", metavar="N", type=int, help="only if the store is at this revision"
+    )
     parser.add_argument("--author", metavar="WHO", help="who makes the change (you@this-host)")
     parser.add_argument("--note", metavar="TEXT", default="", help="why, for the history")
     parser.add_argument(
@@ -73,6 +76,13 @@ def opened(url: str) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def editor(store: Store, args: argparse.Namespace) -> Editor:
+    """Who plans the change that was asked for."""
+    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
+
+    return Editor(store, look_only=args.dry_run, expected_revision=args.expect)
 
 
 def answered(args: argparse.Namespace, work: Callable[[], int]) -> int:

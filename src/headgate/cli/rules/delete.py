@@ -33,7 +33,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _delete(args: argparse.Namespace) -> int:
-    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
-
     with _online.opened(args.url) as store:
-        return _online.make(args, Editor(store, look_only=args.dry_run).delete(args.rules))
+        return _online.make(args, _online.editor(store, args).delete(args.rules))

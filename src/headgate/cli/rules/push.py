@@ -30,9 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EPILOG
     parser.add_argument("file", metavar="FILE", help="rules, or '-' for stdin")
     _online.add_url(parser)
-    parser.add_argument(
-        "--expect", metavar="N", type=int, help="only if the store is at this revision"
-    )
     _online.add_edit(parser)
 
 
@@ -42,9 +39,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _push(args: argparse.Namespace) -> int:
-    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
-
     data, name = _online.read_input(args.file)
     with _online.opened(args.url) as store:
-        editor = Editor(store, look_only=args.dry_run)
-        return _online.make(args, editor.push(data, name, expected_revision=args.expect))
+        return _online.make(args, _online.editor(store, args).push(data, name))

@@ -38,7 +38,5 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rollback(args: argparse.Namespace) -> int:
-    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
-
     with _online.opened(args.url) as store:
-        return _online.make(args, Editor(store, look_only=args.dry_run).rollback(args.revision))
+        return _online.make(args, _online.editor(store, args).rollback(args.revision))

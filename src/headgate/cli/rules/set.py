@@ -45,10 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _set(args: argparse.Namespace) -> int:
-    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
-
     with _online.opened(args.url) as store:
-        return _online.make(args, _plan(Editor(store, look_only=args.dry_run), args))
+        return _online.make(args, _plan(_online.editor(store, args), args))
 
 
 def _plan(editor: Editor, args: argparse.Namespace) -> Plan:

@@ -7,6 +7,7 @@ answer whether the thing exists or not.
 from __future__ import annotations
 
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi.exceptions import RequestValidationError
@@ -32,7 +33,7 @@ from ..problems import (
 from ..wire import read_twice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 WRONG_HOST: Final = Kind(421, "wrong-host", "The request was meant for somebody else")
 TOO_MANY_GUESSES: Final = Kind(429, "too-many-guesses", "Too many wrong tokens from this address")
 CONFLICT: Final = Kind(409, "conflict", "It is not as it was any more")
+CHANGED: Final = Kind(412, "changed-meanwhile", "It is not what If-Match names")
 NO_SOURCE: Final = Kind(503, "rules-unavailable", "The source of the rules does not answer")
 MAX_DETAIL: Final = 4_000
 ROLE: Final = "x-headgate-role"
@@ -60,11 +62,13 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     429: {"description": "Too many wrong tokens from this address"},
     503: {"description": "The store does not answer"},
 }
+NO_MORE: Final[Mapping[int, str]] = MappingProxyType({})
 
 
-def needs(role: Role) -> dict[str, Any]:
-    """What a route says about who may use it."""
-    return {"openapi_extra": {ROLE: role}, "responses": PROBLEMS}
+def needs(role: Role, also: Mapping[int, str] = NO_MORE) -> dict[str, Any]:
+    """What a route says about who may use it, and about what else can go wrong with it, by status."""
+    more = {status: {"description": text} for status, text in also.items()}
+    return {"openapi_extra": {ROLE: role}, "responses": {**PROBLEMS, **more}}
 
 
 def caller_of(request: Request) -> Caller:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from ...rules.sources.opening import open_store
@@ -61,9 +61,10 @@ def router(desk: Desk) -> APIRouter:
     made = APIRouter(prefix="/api", tags=["rules"], route_class=guarded(desk))
 
     @made.get("/rules", summary="The rules that hold", **needs("viewer"))
-    async def rules() -> RulesShown:
+    async def rules(response: Response) -> RulesShown:
         """As this node follows them, with how old they are and what is wrong with newer ones, if anything is."""
         live = live_rules(desk)
+        response.headers["etag"] = tag_of(live.current.version)
         return RulesShown(
             rules=[_document(rule.document) for rule in live.rules],
             version=live.current.version,
@@ -75,10 +76,12 @@ def router(desk: Desk) -> APIRouter:
         )
 
     @made.get("/rules/{rule_id}", summary="One rule", **needs("viewer"))
-    async def rule(rule_id: RuleId) -> dict[str, Any]:
-        """The rule as it was written, with defaults filled in."""
-        for one in live_rules(desk).rules:
+    async def rule(response: Response, rule_id: RuleId) -> dict[str, Any]:
+        """The rule as it was written, with defaults filled in. Its `ETag` is that of all rules: who sends it back as `If-Match` changes these or none."""
+        current = live_rules(desk).current
+        for one in current.rules:
             if one.rule_id == rule_id:
+                response.headers["etag"] = tag_of(current.version)
                 found: dict[str, Any] = _document(one.document)
                 return found
         raise ProblemError(NOT_FOUND, "there is no such rule")
@@ -116,6 +119,11 @@ def live_rules(desk: Desk) -> Any:
     if desk.rules is None:
         raise ProblemError(NOT_FOUND, "this service has no rules")
     return desk.rules
+
+
+def tag_of(version: str) -> str:
+    """The entity tag of a set of rules: the same for everybody who has the same rules."""
+    return f'"{version}"'
 
 
 def _entry(entry: Entry) -> EntryShown:

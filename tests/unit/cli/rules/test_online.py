@@ -249,3 +249,14 @@ def test_the_same_commands_work_on_servers(shell: Shell, rules_url: str) -> None
     listed = shell.json("list", rules_url)
     assert listed["revision"] == 3
     assert {rule["rule_id"] for rule in listed["rules"]} == {"all", "login"}
+
+
+def test_every_change_can_insist_on_the_revision_that_was_looked_at(shell: Shell) -> None:
+    shell("set", "rules.yaml", "login", "rate=20/minute")
+    for change in (("set", "rules.yaml", "all", "rate=9/minute"), ("delete", "rules.yaml", "all"),
+                   ("rollback", "rules.yaml"), ("push", "rules.yaml", "rules.yaml")):  # fmt: skip
+        shell(*change, "--expect", "0")
+        assert shell.code == 1
+        assert "is at revision 1" in shell.err
+    shell("delete", "rules.yaml", "login", "--expect", "1")
+    assert (shell.code, shell.err) == (0, "")
