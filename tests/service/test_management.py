@@ -115,12 +115,28 @@ def test_a_limit_for_one_key_holds_whatever_a_check_names_until_it_is_removed() 
 
 def test_keys_may_hold_anything_that_an_address_can() -> None:
     async def story(service: Inside) -> None:
-        for key in ("a/b", "a b", "ключ", "100%", "?x=1#y", "<img onerror=x>", "..", "a//b"):
+        for key in (
+            "a/b",
+            "a b",
+            "ключ",
+            "100%",
+            "?x=1#y",
+            "<img onerror=x>",
+            "..",
+            "a//b",
+            "nl\nx",
+            "\n",
+        ):
             where = "/api/bans/" + "".join(f"%{byte:02X}" for byte in key.encode())
             plain(await service.ask("PUT", where, {}))
             assert (await checked(service, key))["source"] == "ban", key
             plain(await service.ask("DELETE", where))
             assert (await checked(service, key))["allowed"], key
+            for kind, ttl in (("limits", {}), ("overrides", {"ttl": 9})):
+                place = where.replace("bans", kind)
+                plain(await service.ask("PUT", place, {"limit": 7, **ttl}))
+                assert (await checked(service, key))["limit"] == 7, key
+                plain(await service.ask("DELETE", place))
 
     inside(story)
 

@@ -207,3 +207,26 @@ def test_a_flood_of_keys_in_bans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         assert service.desk.audit.recent(1)[0]["action"] == "ban.put.failed"
 
     inside(story)
+
+
+@pytest.mark.parametrize("place", ["bans/%ff", "limits/a%C3", "rules/%ED%A0%80", "nothing/%ff"])
+def test_an_address_that_is_no_text_is_refused(tell: Tell, place: str) -> None:
+    """It would be taken for another key: the one with a question mark in a box."""
+
+    async def story(service: Inside) -> None:
+        status, problem = await send(service, "PUT", f"/api/{place}", b'{"limit": 1}')
+        assert (status, problem["code"]) == (400, "bad-request")
+        assert "is not UTF-8" in problem["detail"]
+        answer = await service.ask("GET", "/api/counters?prefix=%ff")
+        assert answer.status_code == 400
+        assert not service.desk.board.view.bans
+
+    tell(story)
+
+
+def test_what_is_not_there_is_not_there_behind_a_line_feed_either(tell: Tell) -> None:
+    async def story(service: Inside) -> str:
+        answer = await service.ask("GET", "/api/nothing%0Ahere")
+        return str(answer.json()["detail"])
+
+    assert tell(story) == "the page /docs lists what there is"

@@ -12,7 +12,8 @@ from ...board import Ban
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import caller_of, guarded, needs
-from .limits import Key, Why  # noqa: TC001 - as above
+from .keys import Key  # noqa: TC001 - FastAPI reads it
+from .limits import Why  # noqa: TC001 - as above
 from .models import BanBody, Removed, Shown, moment
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def router(desk: Desk) -> APIRouter:
         kept = desk.board.view.bans
         return BansShown(bans=[BanShown.of(ban) for _, ban in sorted(kept.items())])
 
-    @made.put("/bans/{key:path}", summary="Lock a key out", **needs("operator"))
+    @made.put("/bans/{key:key}", summary="Lock a key out", **needs("operator"))
     async def put(request: Request, key: Key, body: BanBody) -> BanShown:
         """Every check of this key is denied, here at once and on all nodes within a second, for `ttl` seconds or until it is removed."""
         now_us = desk.board.now_us()
@@ -100,7 +101,7 @@ def router(desk: Desk) -> APIRouter:
             await desk.board.keep("b", ban)
         return shown
 
-    @made.delete("/bans/{key:path}", summary="Let a key in again", **needs("operator"))
+    @made.delete("/bans/{key:key}", summary="Let a key in again", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
         """Its limit is all that holds for it again."""
         before = desk.board.view.bans.get(key)

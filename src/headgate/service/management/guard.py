@@ -1,4 +1,4 @@
-"""What stands before every management endpoint, in this order: the right host, a known caller, a role that may, a sound body.
+"""What stands before every management endpoint, in this order: the right host, a known caller, a role that may, an address that is text, a sound body.
 
 Nothing of a request is read before the caller is known to be allowed, and nothing is looked up: whoever may not do something gets the same
 answer whether the thing exists or not.
@@ -31,6 +31,7 @@ from ..problems import (
     store_unavailable,
 )
 from ..wire import read_twice
+from .keys import require_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -92,6 +93,7 @@ def guarded(desk: Desk) -> type[APIRoute]:
                 began_ns = perf_counter_ns()
                 try:
                     request.state.caller = admit(desk, request, role)
+                    require_text(request)
                     await require_sound_body(request)
                     answer = await inner(request)
                 except RequestValidationError as error:

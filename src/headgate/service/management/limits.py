@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from msgspec import UNSET
 
 from ...board import KeyLimit
@@ -12,13 +12,13 @@ from ..checks import limit_of
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import caller_of, guarded, needs
+from .keys import Key  # noqa: TC001 - FastAPI reads it
 from .models import KeyLimitShown, LimitBody, Reason, Removed, Shown
 
 if TYPE_CHECKING:
     from ...algorithms import Limit
     from ..desk import Desk
 
-Key = Annotated[str, Path(min_length=1, max_length=8_192, description="The key, percent-encoded.")]
 Why = Annotated[Reason, Query()]
 
 
@@ -47,7 +47,7 @@ def router(desk: Desk) -> APIRouter:
             per_key_limits={key: KeyLimitShown.of_entry(one) for key, one in sorted(kept.items())},
         )
 
-    @made.put("/limits/{key:path}", summary="Give a key its own limit", **needs("operator"))
+    @made.put("/limits/{key:key}", summary="Give a key its own limit", **needs("operator"))
     async def put(request: Request, key: Key, body: LimitBody) -> KeyLimitShown:
         """It holds here at once and on all nodes within a second, whatever limit a check names, until it is removed."""
         entry = key_limit(desk, key, body, caller_of(request).name, None)
@@ -66,7 +66,7 @@ def router(desk: Desk) -> APIRouter:
         desk.recorder.unblock(key)
         return shown
 
-    @made.delete("/limits/{key:path}", summary="Let the default hold again", **needs("operator"))
+    @made.delete("/limits/{key:key}", summary="Let the default hold again", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
         """The default holds for this key again, or what a check names."""
         before = desk.board.view.key_limits.get(key)

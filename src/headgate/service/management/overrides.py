@@ -9,7 +9,8 @@ from fastapi import APIRouter, Request
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import caller_of, guarded, needs
-from .limits import Key, Why, key_limit
+from .keys import Key  # noqa: TC001 - FastAPI reads it
+from .limits import Why, key_limit
 from .models import KeyLimitShown, OverrideBody, Removed, Shown
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def router(desk: Desk) -> APIRouter:
             overrides={key: KeyLimitShown.of_entry(one) for key, one in sorted(kept.items())}
         )
 
-    @made.put("/overrides/{key:path}", summary="Override a limit for a while", **needs("operator"))
+    @made.put("/overrides/{key:key}", summary="Override a limit for a while", **needs("operator"))
     async def put(request: Request, key: Key, body: OverrideBody) -> KeyLimitShown:
         """For `ttl` seconds this limit holds for the key, before its own and before what a check names."""
         until_us = desk.board.now_us() + max(1, round(body.ttl * 1_000_000))
@@ -52,7 +53,7 @@ def router(desk: Desk) -> APIRouter:
         desk.recorder.unblock(key)
         return shown
 
-    @made.delete("/overrides/{key:path}", summary="End an override now", **needs("operator"))
+    @made.delete("/overrides/{key:key}", summary="End an override now", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
         """What held before holds again."""
         before = desk.board.view.overrides.get(key)

@@ -20,7 +20,7 @@ def unknown_router(desk: Desk) -> APIRouter:
     router = APIRouter(route_class=guarded(desk))
 
     @router.api_route(
-        "/api/{rest:path}", methods=METHODS, include_in_schema=False, **needs("viewer")
+        "/api/{rest:key}", methods=METHODS, include_in_schema=False, **needs("viewer")
     )
     async def nothing(rest: str) -> None:
         del rest

@@ -1,0 +1,49 @@
+"""Keys in addresses: any text at all, percent-encoded.
+
+Starlette's own `path` ends at a line feed, and a key may hold one; and what is no UTF-8 reaches us as U+FFFD, which is another key than the one
+that was meant. So keys have a converter of their own, `{key:key}`, and an address that is no text is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote_to_bytes
+
+from fastapi import Path
+from starlette.convertors import Convertor, register_url_convertor
+
+from ..problems import BAD_REQUEST, ProblemError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+Key = Annotated[str, Path(min_length=1, max_length=8_192, description="The key, percent-encoded.")]
+
+
+class KeyConvertor(Convertor[str]):
+    """Everything up to the end, whatever it is."""
+
+    regex = r"(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        """As it is."""
+        return value
+
+    def to_string(self, value: str) -> str:
+        """As it is."""
+        return value
+
+
+register_url_convertor("key", KeyConvertor())
+
+
+def require_text(request: Request) -> None:
+    """Refuse an address that is not UTF-8 once its percent signs are decoded."""
+    scope = request.scope
+    try:
+        for part in (scope.get("raw_path") or b"", scope["query_string"]):
+            unquote_to_bytes(part).decode()
+    except UnicodeDecodeError:
+        raise ProblemError(
+            BAD_REQUEST, "the address is not UTF-8; encode the bytes of UTF-8 with percent signs"
+        ) from None
