@@ -206,6 +206,18 @@ def test_a_reset_forgets_the_rule_or_the_window_that_was_named() -> None:
     inside(story)
 
 
+def test_a_reset_tells_only_of_what_was_there() -> None:
+    async def story(service: Inside) -> None:
+        for named in ({}, {"window": 60}, {"rule": "login"}):
+            body = {"key": "nobody", **named}
+            assert plain(await service.ask("POST", "/api/reset", body)) == {"reset": []}
+        await checked(service, "k", limit=5, **HOUR)
+        (found,) = plain(await service.ask("POST", "/api/reset", {"key": "k"}))["reset"]
+        assert (found["algorithm"], found["window_ms"]) == ("fixed_window", 3_600_000)
+
+    inside(story)
+
+
 def test_an_explanation_says_why_and_when_and_takes_nothing() -> None:
     async def story(service: Inside) -> None:
         for _ in range(2):

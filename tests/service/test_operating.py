@@ -125,6 +125,10 @@ def test_top_is_live_on_a_terminal(running: Service, folder: Path) -> None:
     assert b"Traceback" not in seen
 
 
+def test_a_reset_of_nobody_says_so(run: Any) -> None:
+    assert run("reset", "nosuchkey")[:2] == (0, "nothing was counted for nosuchkey\n")
+
+
 def test_counters_and_reset(run: Any, running: Service) -> None:
     running.check("counted", limit=7, window=3600)
     code, out, _ = run("counters", "--prefix", "counted")
@@ -132,7 +136,7 @@ def test_counters_and_reset(run: Any, running: Service) -> None:
     assert out.splitlines()[1].split()[:5] == ["counted", "-", "1", "7", "6"]
     assert run("reset", "counted", "--reason", "test")[:2] == (
         0,
-        "forgotten: counted, sliding_window, 60 s\nforgotten: counted, sliding_window, 3600 s\n",
+        "forgotten: counted, sliding_window, 3600 s\n",
     )
     assert json.loads(run("counters", "--prefix", "counted", "--json")[1])["counters"] == []
 

@@ -47,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
         return 0
+    if not found["reset"]:
+        print(escaped(f"nothing was counted for {args.key}"))
     for one in found["reset"]:
         rule = f"rule {one['rule']}, " if one["rule"] else ""
         print(

@@ -53,6 +53,11 @@ class Usage(NamedTuple):
     used: int
     answer: Answer
 
+    @property
+    def in_use(self) -> bool:
+        """Whether anything is remembered of the key, be it only that it was denied."""
+        return self.answer[3] > 0
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -83,9 +83,15 @@ def router(desk: Desk) -> APIRouter:
 
     @made.post("/reset", summary="Forget what a key has used", **needs("operator"))
     async def reset(request: Request, body: ResetBody) -> ResetShown:
-        """Forget what a key has used of a rule (`rule`), of a limit (`window` and `algorithm`), or of everything that is found."""
+        """Forget what a key has used of a rule (`rule`), of a limit (`window` and `algorithm`), or of everything that is found. Tells what there was."""
         require_key(body.key)
-        states = await _states(desk, body)
+        engine = desk.limiter.engine
+        meant = {(rule, one.identity): one for rule, one in await _states(desk, body)}
+        states = [
+            (rule, limit)
+            for (rule, _), limit in meant.items()
+            if (await engine.usage(body.key, limit, rule)).in_use
+        ]
         async with changing(
             desk,
             request,
@@ -94,8 +100,8 @@ def router(desk: Desk) -> APIRouter:
             before=[{"rule": rule, "limit": repr(limit)} for rule, limit in states],
             reason=body.reason,
         ):
-            for rule, limit in states:
-                await desk.limiter.engine.reset(body.key, limit, rule)
+            for (rule, _), limit in meant.items():  # Also what came into use just now.
+                await engine.reset(body.key, limit, rule)
         desk.recorder.unblock(body.key)
         return ResetShown(
             reset=[
