@@ -184,6 +184,21 @@ def test_a_ban_is_a_block_with_its_reason_and_its_end() -> None:
     inside(story)
 
 
+def test_what_has_ended_is_not_listed_until_the_next_beat() -> None:
+    async def story(service: Inside) -> None:
+        plain(await service.ask("PUT", "/api/bans/k", {"ttl": 0.05}))
+        plain(await service.ask("PUT", "/api/overrides/k", {"limit": 1, "ttl": 0.05}))
+        await service.desk.board.stop()  # No beat comes to our help.
+        await asyncio.sleep(0.06)
+        assert plain(await service.ask("GET", "/api/bans"))["bans"] == []
+        assert plain(await service.ask("GET", "/api/blocks"))["blocked"] == []
+        assert plain(await service.ask("GET", "/api/overrides"))["overrides"] == {}
+        told = plain(await service.ask("POST", "/api/explain", {"key": "k"}))
+        assert (told["allowed"], told["limit_from"]) == (True, "default")
+
+    inside(story)
+
+
 def test_a_reset_forgets_the_rule_or_the_window_that_was_named() -> None:
     async def story(service: Inside) -> None:
         await checked(service, "k", limit=5, **HOUR)

@@ -64,7 +64,9 @@ class Board:
                 f"after {identity.ttl_us / 1e6:g} s; make it shorter"
             )
         self.identity = identity
-        self.view = View(nodes=(_alone(identity),))
+        self._clock: Clock = SystemClock() if clock is None else clock
+        self.view = View(nodes=(_alone(identity, self._clock.now_us()),))
+        """What holds, as of the last beat or change; what has ended since may still be in it."""
         self.problem: str | None = None
         """Why the store did not answer the last time."""
         self.reachable = True
@@ -73,7 +75,6 @@ class Board:
         self._report = report
         self._log = logging.getLogger("headgate.board")
         self._beating: asyncio.Task[None] | None = None
-        self._clock: Clock = SystemClock() if clock is None else clock
         self._heartbeat_us = heartbeat_us
         self._beaten_us = -heartbeat_us
         self._offset_us = 0
@@ -101,6 +102,11 @@ class Board:
     def offset_us(self) -> int:
         """How far the store's clock is ahead of this node's."""
         return self._offset_us
+
+    def view_now(self) -> View:
+        """The view for people: without what has ended since the last beat."""
+        self._swap()
+        return self.view
 
     def until_beat_us(self) -> int:
         """How long until the second that runs now is over, and the next beat is due."""
@@ -258,10 +264,15 @@ def _live_blocks(sheets: dict[str, bytes], now_us: int) -> list[Block]:
     return [block for block in found if block.until_us > now_us]
 
 
-def _alone(identity: Identity) -> NodeSeen:
-    """The node that we are, before anybody has heard of it."""
+def _alone(identity: Identity, now_us: int) -> NodeSeen:
+    """The node that we are, before anybody has heard of it: there since now, as far as we know."""
     return NodeSeen(
-        identity=identity, state="Up", registered_at_us=0, last_seen_us=0, requests=0, denied=0
+        identity=identity,
+        state="Up",
+        registered_at_us=now_us,
+        last_seen_us=now_us,
+        requests=0,
+        denied=0,
     )
 
 

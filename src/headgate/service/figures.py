@@ -182,7 +182,7 @@ class Gauges:
 
     def _board(self) -> dict[str, Any]:
         board = self._desk.board
-        view = board.view
+        view = board.view_now()
         up = sum(seen.state == "Up" for seen in view.nodes)
         return {
             "board_up": int(board.problem is None),

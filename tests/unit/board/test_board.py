@@ -83,6 +83,22 @@ def test_a_heartbeat_keeps_the_time_of_registration(a: Node, clock: ManualClock)
     assert (seen.registered_at_us, seen.last_seen_us) == (first_us, first_us + 45 * SECOND_US)
 
 
+def test_a_node_that_nobody_has_heard_of_is_there_since_it_started(
+    a: Node, clock: ManualClock
+) -> None:
+    (seen,) = a.board.view.nodes
+    assert (seen.registered_at_us, seen.last_seen_us) == (clock.now_us(), clock.now_us())
+
+
+def test_people_see_nothing_that_has_ended_since_the_last_beat(a: Node, clock: ManualClock) -> None:
+    a.beat()
+    ban = Ban(key="k", until_us=clock.now_us() + SECOND_US // 2)
+    asyncio.run(a.board.keep("b", ban))
+    assert a.board.view_now().bans == {"k": ban}
+    clock.advance(0.5)
+    assert a.board.view_now().bans == {}
+
+
 def test_a_heartbeat_that_is_longer_than_the_ttl_is_refused(store: MemoryStore) -> None:
     identity = Identity(id="a", address="", ttl_us=10 * SECOND_US)
     with pytest.raises(UsageError, match="every 10 s cannot keep a node alive"):

@@ -78,10 +78,10 @@ def test_a_request_to_management_is_a_span_by_its_route() -> None:
     asyncio.run(story())
     assert exported.spans == [
         (
-            "DELETE /api/bans/{key:path}",
+            "DELETE /api/bans/{key:key}",
             {
                 "http.request.method": "DELETE",
-                "http.route": "/api/bans/{key:path}",
+                "http.route": "/api/bans/{key:key}",
                 "http.response.status_code": 404,
             },
         )

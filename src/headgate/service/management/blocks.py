@@ -77,7 +77,7 @@ def router(desk: Desk) -> APIRouter:
     @made.get("/bans", summary="Who is locked out", **needs("viewer"))
     async def bans() -> BansShown:
         """Keys that people have locked out."""
-        kept = desk.board.view.bans
+        kept = desk.board.view_now().bans
         return BansShown(bans=[BanShown.of(ban) for _, ban in sorted(kept.items())])
 
     @made.put("/bans/{key:key}", summary="Lock a key out", **needs("operator"))
@@ -88,7 +88,7 @@ def router(desk: Desk) -> APIRouter:
         name = caller_of(request).name
         ban = Ban(key=key, until_us=until_us, by=name, reason=body.reason, set_at_us=now_us)
         shown = BanShown.of(ban)
-        before = desk.board.view.bans.get(key)
+        before = desk.board.view_now().bans.get(key)
         async with changing(
             desk,
             request,
@@ -104,7 +104,7 @@ def router(desk: Desk) -> APIRouter:
     @made.delete("/bans/{key:key}", summary="Let a key in again", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
         """Its limit is all that holds for it again."""
-        before = desk.board.view.bans.get(key)
+        before = desk.board.view_now().bans.get(key)
         if before is None:
             raise ProblemError(NOT_FOUND, "this key is not banned")
         async with changing(
@@ -130,7 +130,7 @@ def _banned(desk: Desk) -> list[BlockShown]:
             reason=ban.reason or "banned",
             kind="ban",
         )
-        for key, ban in sorted(desk.board.view.bans.items())
+        for key, ban in sorted(desk.board.view_now().bans.items())
     ]
 
 
@@ -142,7 +142,7 @@ async def _limited(desk: Desk, many: int) -> list[BlockShown]:
         known = found.get(block.key)
         if known is None or block.until_us >= known.until_us:
             found[block.key] = block
-    bans = desk.board.view.bans
+    bans = desk.board.view_now().bans
     limited = [one for key, one in found.items() if key not in bans]
     longest = nlargest(many, limited, key=attrgetter("until_us"))
     return [

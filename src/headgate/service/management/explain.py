@@ -109,7 +109,7 @@ async def _of_key(desk: Desk, body: ExplainBody) -> ExplainShown:
     key = body.key or ""
     require_key(key)
     limit, limit_from = _limit(desk, key, body)
-    ban = desk.board.view.bans.get(key)
+    ban = desk.board.view_now().bans.get(key)
     charge = Charge(key, limit, body.cost, kind=Kind.PEEK)
     (decision,) = await desk.limiter.engine.decide([Asked((charge,))])
     after: float | None = None if decision.never else decision.retry_after
@@ -139,7 +139,7 @@ def _limit(
     desk: Desk, key: str, body: ExplainBody
 ) -> tuple[Limit, Literal["override", "key", "check", "default"]]:
     """The limit that holds for a check, and who says so."""
-    view = desk.board.view
+    view = desk.board.view_now()
     own = view.limits.get(key)
     if own is not None:
         return own, "override" if key in view.overrides else "key"

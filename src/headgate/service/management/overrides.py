@@ -30,7 +30,7 @@ def router(desk: Desk) -> APIRouter:
     @made.get("/overrides", summary="What holds for a while", **needs("viewer"))
     async def overrides() -> OverridesShown:
         """Limits for single keys that end by themselves."""
-        kept = desk.board.view.overrides
+        kept = desk.board.view_now().overrides
         return OverridesShown(
             overrides={key: KeyLimitShown.of_entry(one) for key, one in sorted(kept.items())}
         )
@@ -56,7 +56,7 @@ def router(desk: Desk) -> APIRouter:
     @made.delete("/overrides/{key:key}", summary="End an override now", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
         """What held before holds again."""
-        before = desk.board.view.overrides.get(key)
+        before = desk.board.view_now().overrides.get(key)
         if before is None:
             raise ProblemError(NOT_FOUND, "nothing overrides the limit of this key")
         async with changing(
