@@ -61,7 +61,7 @@ async def send(
         (b'{"limit": 5, "algorithm": "sliding_log", "burst": 5}', 422),
         (b'{"limit": 5, "burst": 0}', 422),
         (b'{"limit": 5, "reason": "%s"}' % (b"x" * 501), 422),
-        (b'{"limit": 5, "reason": "\\ud800"}', 422),
+        (b'{"limit": 5, "reason": "\\ud800"}', 400),
     ],
     ids=lambda value: str(value)[:40],
 )

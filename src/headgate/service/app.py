@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from contextlib import asynccontextmanager
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -32,6 +32,7 @@ from .problems import (
     Kind,
     ProblemError,
 )
+from .saying import of_pydantic
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -119,11 +120,8 @@ async def _on_http_error(_: Request, error: Exception) -> Response:
 
 async def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    first: dict[str, Any] = dict(error.errors()[0])
-    place, *parts = map(str, first["loc"])
-    pointer = "#/" + "/".join(parts) if place == "body" else None
-    where = " ".join((place, *parts))
-    return response(ProblemError(BAD_VALUE, f"{where}: {first['msg']}", pointer=pointer).reply())
+    text, pointer = of_pydantic(error.errors()[0])
+    return response(ProblemError(BAD_VALUE, text, pointer=pointer).reply())
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from msgspec import UNSET
 
 from ..algorithms import ALGORITHMS, NEVER, Concurrency
-from ..charge import MAX_KEY_BYTES, Charge, Request, require_cost, require_key
+from ..algorithms.base import MAX_EXACT, require_whole
+from ..charge import MAX_KEY_BYTES, Charge, Request, require_key
 from ..decision import Context, Decision
 from ..errors import UsageError
 from ..held import RESERVATION_TTL, SlotsSpec
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
 
-ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|key|ttl|token)\b")
+ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|actual|key|ttl|token)\b")
 """The first field that a message names is the one it is about."""
 SHORT_KEY: Final = MAX_KEY_BYTES // 4
 """A key of so many characters fits, whatever they are."""
@@ -113,7 +114,7 @@ class Checks:
     async def settle(self, body: Settle) -> bool:
         """Tell what a reservation really cost; false when there is none any more."""
         require_token(body.token)
-        require_cost(body.actual)
+        require_whole("actual", body.actual, 0, MAX_EXACT)
         return await self._engine.settle(body.token, body.actual)
 
     async def acquire(self, body: Acquire) -> Decision:

@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 from ..decision import ENGINE
 from .headers import NO_LIMIT
 from .problems import BAD_JSON, BAD_VALUE, ProblemError
+from .saying import of_msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +137,10 @@ T = TypeVar("T", bound=msgspec.Struct)
 encode = msgspec.json.Encoder().encode
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_AT = re.compile(r" - at `\$(.*?)`$")
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+"""Escapes in strings: a whole surrogate pair, half of one, or any other."""
 
 
 def answer_of(decision: Decision, reason: str | None = None) -> Answer:
@@ -180,6 +184,7 @@ def read_twice(body: bytes) -> Any:
     Numbers come as text here: they have been checked where they matter.
     """
     _require_shallow(body)
+    _require_whole_characters(body)
     try:
         return json.loads(
             body.decode(), object_pairs_hook=_once_each, parse_int=str, parse_float=str
@@ -231,21 +236,34 @@ def require_few(descriptors: Sequence[object]) -> None:
 def refuse(error: Exception, body: bytes) -> NoReturn:
     """Tell what is wrong with a body that could not be decoded."""
     if isinstance(error, msgspec.ValidationError):
-        message = str(error)
-        at = _AT.search(message)
-        pointer = "#" + (at[1].replace(".", "/").replace("[", "/").replace("]", "") if at else "")
-        detail = _AT.sub("", message).replace("`", "'")
         _require_shallow(body)
-        raise ProblemError(BAD_VALUE, detail[0].lower() + detail[1:], pointer=pointer) from None
+        detail, pointer = of_msgspec(str(error))
+        raise ProblemError(BAD_VALUE, detail, pointer=pointer) from None
     if isinstance(error, RecursionError):
         raise ProblemError(BAD_JSON, _TOO_DEEP) from None
     if isinstance(error, UnicodeDecodeError):
         raise ProblemError(BAD_JSON, "the body is not UTF-8; send JSON in UTF-8") from None
-    raise ProblemError(BAD_JSON, f"{error}; send an object such as {_EXAMPLE}") from None
+    _require_whole_characters(body)
+    if not body.strip():
+        raise ProblemError(
+            BAD_JSON, f"the body is empty; send an object such as {_EXAMPLE}"
+        ) from None
+    detail = str(error).replace("Input data was truncated", "the body ends before its JSON does")
+    raise ProblemError(BAD_JSON, f"{detail}; send an object such as {_EXAMPLE}") from None
 
 
 _EXAMPLE = '{"key": "user:42"}'
 _TOO_DEEP = f"the body is nested deeper than {MAX_DEPTH} levels"
+
+
+def _require_whole_characters(body: bytes) -> None:
+    """Refuse half a surrogate pair: the code of a high one without that of a low one behind it stands for no character."""
+    half = next((found[1] for found in _ESCAPES.finditer(body) if found[1]), None)
+    if half is not None:
+        raise ProblemError(
+            BAD_JSON,
+            f"\\{half.decode()} is half a surrogate pair, which is no character; send the whole pair",
+        )
 
 
 def _require_shallow(body: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from headgate.service.checks import Checks, usage_problem
 from headgate.service.node import NoBoard, Node
 from headgate.service.problems import ProblemError
 from headgate.service.settings import Settings
-from headgate.service.wire import Check
+from headgate.service.wire import Check, Settle
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def test_callers_cannot_fill_the_memory_with_windows(monkeypatch: pytest.MonkeyP
         ("cost must be a whole number", "#/cost"),
         ("fixed_window has no burst; use token_bucket", "#/burst"),
         ("a window must last between 1 ms and 366 days", "#/window"),
+        ("actual must be between 0 and 9", "#/actual"),
         ("something else", None),
     ],
 )
@@ -108,3 +110,8 @@ def test_a_problem_points_to_the_field_that_its_message_names(
     message: str, pointer: str | None
 ) -> None:
     assert usage_problem(UsageError(message)).pointer == pointer
+
+
+def test_settling_blames_the_field_that_was_sent() -> None:
+    with pytest.raises(UsageError, match=r"^actual must be between 0 and"):
+        asyncio.run(World().checks.settle(Settle("t", -1)))

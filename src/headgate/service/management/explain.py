@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..desk import Desk
 
 
+Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
+
+
 class RequestBody(Sent):
     """What is known of a request; as for `POST /decide`, which takes the same and no more."""
 
@@ -34,9 +37,7 @@ class RequestBody(Sent):
     api_key: str | None = None
     host: str | None = None
     headers: dict[str, str] = Field(default_factory=dict)
-    descriptors: list[tuple[str, str]] = Field(
-        default_factory=list, max_length=MAX_DESCRIPTORS, strict=False
-    )
+    descriptors: list[Pair] = Field(default_factory=list, max_length=MAX_DESCRIPTORS)
     cost: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
 
 
@@ -79,7 +80,9 @@ def router(desk: Desk) -> APIRouter:
         if (body.request is None) is (body.key is None):
             raise UsageError("give either request, for the rules, or key, for a check")
         if body.request is not None:
-            return await _of_request(desk, incoming(Decide(**body.request.model_dump())))
+            asked = body.request.model_dump()
+            asked["descriptors"] = list(map(tuple, asked["descriptors"]))
+            return await _of_request(desk, incoming(Decide(**asked)))
         return await _of_key(desk, body)
 
     return made
