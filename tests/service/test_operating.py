@@ -160,7 +160,24 @@ def test_override_for_a_while_or_to_stay(run: Any, running: Service) -> None:
     assert run("override", "k", "--remove")[0] == 0
     assert running.check("k")["limit"] == 100
     assert "stays" in run("override", "--list")[1]
+    code, _, err = run("override", "k", "--remove")
+    assert (code, err.count("--stay --remove")) == (1, 1)
     assert run("override", "k", "--stay", "--remove")[0] == 0
+    assert run("override", "k", "5/hour", "--for", "1h")[0] == 0
+    code, _, err = run("override", "k", "--stay", "--remove")
+    assert (code, err.count("with --remove alone")) == (1, 1)
+    assert run("override", "k", "--remove")[0] == 0
+
+
+def test_an_address_that_is_not_quite_right_is_told_with_what_was_asked(
+    run: Any, running: Service
+) -> None:
+    url = f"http://127.0.0.1:{running.port}/headgate"
+    code, out, err = run("status", "--url", url)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"headgate: GET {url}/health: not found; is {url} the address of a Headgate service?\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -176,6 +193,12 @@ def test_override_for_a_while_or_to_stay(run: Any, running: Service) -> None:
             "no algorithm of checks is called 'leaky'",
         ),
         ("override k '5/calendar day' --for 1h", 2, "has a window, not a calendar"),
+        (
+            "override k '5/minute; 10/hour' --for 1h",
+            2,
+            "a key has one limit of its own, and '5/minute; 10/hour' is 2; write a rule for that",
+        ),
+        ("override k --remove", 1, "nothing overrides the limit of this key\n"),
         ("override", 2, "name a key"),
         ("ban", 2, "name a key"),
         ("ban k --list", 2, "name a key"),
@@ -187,6 +210,9 @@ def test_override_for_a_while_or_to_stay(run: Any, running: Service) -> None:
         ("status --url nonsense", 2, "is no address of a service"),
         ("status --url http://127.0.0.1:99999", 2, "has a port that is none"),
         ("status --url http://127.0.0.1:9", 1, "does not answer"),
+        ("serve --port abc", 2, "port (from --port): it is a whole number, not 'abc'"),
+        ("serve --port 99999", 2, "port (from --port): it lies between 0 and 65535"),
+        ("serve --set prot=1", 2, "no setting is called so"),
         ("status --token-file /nowhere", 1, "/nowhere: the token cannot be read"),
         ("token create x --role king --file f", 2, "is no role"),
         ("token create x --role viewer", 2, "say where the token is kept"),

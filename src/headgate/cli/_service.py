@@ -27,6 +27,8 @@ TIMEOUT: Final = 10.0
 MAX_TOKEN_FILE: Final = 4_096
 OUR_FAULT: Final = frozenset({400, 413, 415, 422})
 """Answers that say that what we sent makes no sense."""
+NOT_OURS: Final = frozenset({"Not Found", "Method Not Allowed"})
+"""What any server says about addresses that it does not know."""
 SPANS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 LOCAL: Final = ("127.", "localhost", "::1")
 PLACES: Final = """\
@@ -36,7 +38,11 @@ is read from --token-file or HEADGATE_TOKEN.
 
 
 class ServiceError(HeadgateError):
-    """The service said no, or nothing."""
+    """The service said no, or nothing; `status` is that of its answer, if there was one."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Service:
@@ -83,9 +89,9 @@ class Service:
             raise ServiceError(f"{self.url} does not answer: {reason}; does it run?") from error
         finally:
             connection.close()
-        return self._understood(answer.status, content)
+        return self._understood(f"{method} {self.url}{path}", answer.status, content)
 
-    def _understood(self, status: int, content: bytes) -> Any:
+    def _understood(self, asked: str, status: int, content: bytes) -> Any:
         try:
             found = json.loads(content)
         except ValueError:
@@ -99,8 +105,14 @@ class Service:
             detail = (
                 f"{self.url} wants a token: name its file with --token-file, or set HEADGATE_TOKEN"
             )
+        if detail in NOT_OURS:
+            detail = (
+                f"{asked}: {str(detail).lower()}; is {self.url} the address of a Headgate service?"
+            )
         message = str(detail or f"{self.url} answered with {status}")
-        raise (UsageError if status in OUR_FAULT else ServiceError)(message)
+        if status in OUR_FAULT:
+            raise UsageError(message)
+        raise ServiceError(message, status)
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ from ..errors import UsageError
 from ..rate import Rate
 from ._service import (
     PLACES,
+    ServiceError,
     add_service,
     in_path,
     print_json,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from ._service import Service
 
+NOT_FOUND: Final = 404
 NAME: Final = "override"
 HELP: Final = "give a key another limit for a while"
 EPILOG: Final = f"""\
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         return _list(service, args)
     place = f"/api/{'limits' if args.stay else 'overrides'}/{in_path(args.key)}"
     if args.remove:
-        service.ask("DELETE", place)
+        _remove(service, args, place)
         tell(args, {"removed": True}, f"what held before holds again for {args.key}")
         return 0
     found = service.ask("PUT", place, _body(args))
@@ -69,12 +71,33 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _remove(service: Service, args: argparse.Namespace, place: str) -> None:
+    """Remove what was named; if there is only the other kind, say how that is removed."""
+    try:
+        service.ask("DELETE", place)
+    except ServiceError as error:
+        if error.status != NOT_FOUND:
+            raise
+        if args.stay and args.key in service.get("/api/overrides")["overrides"]:
+            hint = "; what overrides it for a while is removed with --remove alone"
+        elif not args.stay and args.key in service.get("/api/limits")["per_key_limits"]:
+            hint = "; the limit that it keeps is removed with --stay --remove"
+        else:
+            hint = ""
+        raise ServiceError(f"{error}{hint}") from None
+
+
 def _body(args: argparse.Namespace) -> dict[str, Any]:
     if args.rate is None:
         raise UsageError("say how much, such as 1000/minute")
     if (args.span is None) is not args.stay:
         raise UsageError("say for how long with --for, such as --for 1h; or --stay")
-    rate = Rate.parse(args.rate)
+    rates = Rate.parse_all(args.rate)
+    if len(rates) > 1:
+        raise UsageError(
+            f"a key has one limit of its own, and {args.rate!r} is {len(rates)}; write a rule for that"
+        )
+    (rate,) = rates
     if rate.calendar is not None:
         raise UsageError("a key's own limit has a window, not a calendar; write a rule for that")
     body: dict[str, Any] = {"limit": rate.limit, "window": rate.window, "reason": args.reason}

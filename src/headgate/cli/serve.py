@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +84,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         name = name.replace("-", "_")
         if not equals or name not in SETTINGS:
-            raise ConfigError(
+            raise UsageError(
                 f"--set {text.partition('=')[0]!r}: no setting is called so; write --set NAME=VALUE"
             )
         flags[name] = value

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError
-from .settings import SETTINGS, Settings
+from .settings import SETTINGS, Settings, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +112,7 @@ def _from_toml(name: str, value: Any, source: str) -> Any:
         return float(value)
     if type(value) is kind:
         return value
-    raise ConfigError(f"{name} (from {source}): it is {WORDS[kind]}, not {_shown(name, value)}")
+    raise refusal(name, source, f"it is {WORDS[kind]}, not {_shown(name, value)}")
 
 
 def _from_text(name: str, text: str, source: str) -> Any:
@@ -129,7 +129,7 @@ def _from_text(name: str, text: str, source: str) -> Any:
         return int(text)
     if kind is float and text.replace(".", "", 1).isdigit() and text.isascii() and len(text) < 17:
         return float(text)
-    raise ConfigError(f"{name} (from {source}): it is {WORDS[kind]}, not {_shown(name, text)}")
+    raise refusal(name, source, f"it is {WORDS[kind]}, not {_shown(name, text)}")
 
 
 WORDS: Final = {

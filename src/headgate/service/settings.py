@@ -150,7 +150,7 @@ class Settings:
         return f"Settings({told})"
 
     def _refuse(self, name: str, message: str) -> NoReturn:
-        raise ConfigError(f"{name} (from {self.source(name)}): {message}")
+        raise refusal(name, self.source(name), message)
 
     def _require_numbers(self) -> None:
         for name, low, high in RANGES:
@@ -177,6 +177,12 @@ class Settings:
                 ipaddress.ip_network(network)
             except ValueError as error:
                 self._refuse("trusted_proxies", f"{error}; write networks such as 10.0.0.0/8")
+
+
+def refusal(name: str, source: str, message: str) -> ConfigError | UsageError:
+    """What to raise about a value, with where it came from. One that was typed on the command line is wrong usage of that."""
+    kind = UsageError if source.startswith("--") else ConfigError
+    return kind(f"{name} (from {source}): {message}")
 
 
 RANGES: Final = (

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError, UsageError
+from ._online import add_json
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +29,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.usage = "headgate rules init [FILE] [--force]"
+    parser.usage = "headgate rules init [FILE] [--force] [--json]"
     parser.epilog = EPILOG
     parser.add_argument(
         "file",
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the file to write; '-' prints",
     )
     parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from ...rules.starter import STARTER  # noqa: PLC0415
 
     if args.file == "-":
-        sys.stdout.write(STARTER)
+        sys.stdout.write(json.dumps({"text": STARTER}) + "\n" if args.json else STARTER)
         return 0
     file = Path(args.file)
     if file.suffix not in {".yaml", ".yml"}:
@@ -54,9 +57,17 @@ def run(args: argparse.Namespace) -> int:
         )
     _write(file, STARTER, force=args.force)
     schema = file.with_name(FILE_NAME)
-    if args.force or not schema.exists():
+    stays = schema.exists() and not args.force
+    if not stays:
         _write(schema, schema_text(), force=args.force)
-    print(f"wrote {file} and {schema}; next: headgate rules check {file}")
+    if args.json:
+        wrote, kept = ([file], [schema]) if stays else ([file, schema], [])
+        print(json.dumps({"wrote": [*map(str, wrote)], "kept": [*map(str, kept)]}))
+        return 0
+    wrote_it = (
+        f"wrote {file}; {schema} was there and stays" if stays else f"wrote {file} and {schema}"
+    )
+    print(f"{wrote_it}; next: headgate rules check {file}")
     return 0
 
 

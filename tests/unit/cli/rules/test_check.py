@@ -151,6 +151,24 @@ def test_init_never_overwrites_unless_it_is_forced(capsys: pytest.CaptureFixture
     assert Path("rules.yaml").read_text() == STARTER
 
 
+def test_init_says_what_it_wrote_and_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("rules.schema.json").write_text("{}")
+    assert main(["rules", "init"]) == 0
+    assert capsys.readouterr().out == (
+        "wrote rules.yaml; rules.schema.json was there and stays; next: headgate rules check rules.yaml\n"
+    )
+    assert Path("rules.schema.json").read_text() == "{}"
+    Path("rules.yaml").unlink()
+    assert main(["rules", "init", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"wrote": ["rules.yaml"], "kept": ["rules.schema.json"]}
+    assert main(["rules", "init", "--json", "--force"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"wrote": ["rules.yaml", "rules.schema.json"], "kept": []}
+    assert main(["rules", "init", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"text": STARTER}
+
+
 def test_init_replaces_a_link_and_not_what_it_points_to() -> None:
     Path("other").write_text("precious")
     Path("rules.yaml").symlink_to("other")
