@@ -74,6 +74,23 @@ def test_an_idle_connection_is_closed_in_silence(impatient: Service) -> None:
         assert 0.5 < time.monotonic() - began < 3
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/health/live", "/health/ready", "/metrics"])
+def test_head_is_answered_like_get_without_a_body(impatient: Service, path: str) -> None:
+    """On one connection: a byte of a body would spoil the answer behind it."""
+    found = []
+    connection = http.client.HTTPConnection(HOST, impatient.port, timeout=10)
+    for method in ("HEAD", "GET"):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        length = len(answer.read())
+        found.append((answer.status, answer.headers["content-type"], length > 0))
+        assert int(answer.headers["content-length"]) > 0
+    connection.close()
+    head, get = found
+    assert get == (200, get[1], True)
+    assert head == (200, get[1], False)
+
+
 def test_a_connection_in_use_is_not_idle(impatient: Service) -> None:
     with Raw(impatient.port) as raw:
         began = time.monotonic()

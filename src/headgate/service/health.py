@@ -1,7 +1,7 @@
 """`/health`, `/health/live`, `/health/ready`: for load balancers and people. No token is needed, and nothing secret is said.
 
 A node is **live** as long as it answers. It is **ready** until it has been told to end; a store that is away does not change that, because the
-node still answers, as its rules say. `status` tells how well it can do its work.
+node still answers, as its rules say. `status` tells how well it can do its work. Load balancers often ask by HEAD: the same answer, without a body.
 """
 
 from __future__ import annotations
@@ -45,16 +45,19 @@ def health_router(desk: Desk) -> APIRouter:
     """The routes."""
     made = APIRouter(tags=["health"])
 
+    @made.head("/health", include_in_schema=False)
     @made.get("/health", summary="How it is")
     async def health() -> HealthShown:
         """`degraded` when the store does not answer or rules are out of date; the status code is 200 in any case."""
         return health_of(desk)
 
+    @made.head("/health/live", include_in_schema=False)
     @made.get("/health/live", summary="Whether it runs")
     async def live() -> AliveShown:
         """200 as long as the process answers."""
         return AliveShown()
 
+    @made.head("/health/ready", include_in_schema=False)
     @made.get(
         "/health/ready",
         summary="Whether to send requests here",

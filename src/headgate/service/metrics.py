@@ -71,6 +71,7 @@ def metrics_router(desk: Desk, figures: Callable[[], Figures]) -> APIRouter:
     registry = CollectorRegistry()
     registry.register(FigureCollector(figures))
 
+    @made.head("/metrics", include_in_schema=False, **needs("viewer"))
     @made.get(
         "/metrics",
         summary="Figures for Prometheus",
