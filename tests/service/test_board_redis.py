@@ -115,8 +115,25 @@ def test_everything_expires_by_itself_except_what_a_person_set_to_stay(
     run(story)
     names = redis_server.call("KEYS", "*")
     lasting = {name for name in names if redis_server.call("PTTL", name) == -1}
-    assert lasting == {"hg:b:kept", "hg:b:meta"}
-    assert set(names) - lasting == {"hg:b:nodes", "hg:b:counts", "hg:b:sheets"}
+    assert lasting == {"hg:b:kept"}
+    assert set(names) - lasting == {"hg:b:nodes", "hg:b:counts", "hg:b:sheets", "hg:b:meta"}
+
+
+@on_flavours("redis_server", "redis-7.0")
+def test_when_the_revision_is_gone_everybody_reads_again(redis_server: RedisServer) -> None:
+    async def story() -> None:
+        a, b = board_on(redis_server.url, "a"), board_on(redis_server.url, "b")
+        await a.keep("b", Ban(key="bad"))
+        await b.beat()
+        redis_server.call("DEL", "hg:b:meta")
+        await a.keep("b", Ban(key="worse"))
+        assert redis_server.call("PTTL", "hg:b:meta") > 0
+        await b.beat()
+        assert set(b.view.bans) == {"bad", "worse"}
+        await a.stop()
+        await b.stop()
+
+    run(story)
 
 
 @on_flavours("redis_server", "valkey-9")

@@ -31,6 +31,15 @@ def plain(answer: httpx.Response, status: int = 200) -> Any:
     return answer.json()
 
 
+def test_the_api_tells_the_default_that_holds() -> None:
+    async def story(service: Inside) -> str:
+        schema = plain(await service.ask("GET", "/openapi.json"))
+        return str(schema["paths"]["/check"]["post"]["description"])
+
+    told = inside(story, default_limit=7, default_window=1.5, default_algorithm="fixed_window")
+    assert "say: 7 units in 1.5 s, counted by `fixed_window`." in told
+
+
 def test_nodes_have_an_id_an_address_a_state_and_a_time() -> None:
     async def story(service: Inside) -> None:
         (node,) = plain(await service.ask("GET", "/api/nodes"))["nodes"]

@@ -129,6 +129,11 @@ class LiveRules:
         return self._problem
 
     @property
+    def refused(self) -> bool:
+        """Whether the newest set that was read cannot be used; a source that is merely away has told of none."""
+        return self._refused is not None
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What an operator should know about the source."""
         return self._source.warnings

@@ -25,6 +25,7 @@ class FixedRules:
     revision = 0
     stale_seconds = 0.0
     problem: str | None = None
+    refused = False
     warnings: tuple[str, ...] = ()
 
     def __init__(self, rules: RuleSet | Rulebook) -> None:

@@ -73,7 +73,7 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
     app.router.routes.extend(page.page_routes(node, app))
     for router in routers(node):
         app.include_router(router)
-    openapi.describe(app)
+    openapi.describe(app, node.settings)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_bug)

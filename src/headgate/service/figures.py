@@ -88,7 +88,7 @@ METRICS: Final = (
     _gauge("rules_revision", "The newest change of the rules that is in use.", "min"),
     _gauge("rules_info", "The version of the rules that hold; the value is always 1.", "max", "version"),
     _gauge("rules_stale_seconds", "For how long the rules may have been out of date.", "max"),
-    _gauge("rules_refused", "Whether newer rules cannot be used.", "max"),
+    _gauge("rules_refused", "Whether newer rules were read and cannot be used; a source that is away is stale.", "max"),
     _gauge("event_loop_lag_seconds", "The longest time in the last ten seconds that the event loop was late.", "max"),
     _counter("audit_entries", "Lines written to the audit log by this process."),
     _gauge("draining", "Whether the process was told to end.", "max"),
@@ -203,7 +203,7 @@ class Gauges:
             "rules_revision": rules.revision,
             "rules_info": [((str(rules.current.version),), 1)],
             "rules_stale_seconds": round(rules.stale_seconds, 3),
-            "rules_refused": int(rules.problem is not None),
+            "rules_refused": int(rules.refused),
         }
 
     def _process(self) -> dict[str, Any]:

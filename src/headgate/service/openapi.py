@@ -15,6 +15,8 @@ from . import wire
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from .settings import Settings
+
 DESCRIPTION: Final = """\
 Headgate decides who may go on. Ask `POST /check` before doing something that is limited; the answer says whether it may be done now, \
 and if not, when.
@@ -49,6 +51,7 @@ class Operation(NamedTuple):
     path: str
     summary: str
     text: str
+    """What it does; `{default}` stands for what holds if nothing is said."""
     body: type[msgspec.Struct]
     example: dict[str, Any]
     answers: tuple[dict[str, Any], ...]
@@ -60,7 +63,7 @@ ANSWER: Final = {"$ref": REF.format(name="Answer")}
 CHECK: Final = Operation(
     "/check",
     "Take units for one key",
-    "What is left out is as the service's settings say: 100 units in 60 s, counted by `sliding_window`. A `cost` of 0 takes nothing. A cost "
+    "What is left out is as the service's settings say: {default}. A `cost` of 0 takes nothing. A cost "
     "that can never fit is denied with `never`, and without a time to try again.",
     wire.Check,
     {"key": "user:42", "limit": 100, "window": 60, "algorithm": "token_bucket", "burst": 20},
@@ -198,8 +201,12 @@ HEADERS: Final = {
 }
 
 
-def describe(app: FastAPI) -> None:
-    """Add the check API to what FastAPI knows of its own routes."""
+def describe(app: FastAPI, settings: Settings) -> None:
+    """Add the check API, as these settings make it, to what FastAPI knows of its own routes."""
+    default = (
+        f"{settings.default_limit} units in {settings.default_window:g} s, "
+        f"counted by `{settings.default_algorithm}`"
+    )
 
     def schema() -> dict[str, Any]:
         if app.openapi_schema is None:
@@ -213,7 +220,7 @@ def describe(app: FastAPI) -> None:
             _, components = msgspec.json.schema_components(kinds, ref_template=REF)
             schemas = whole.setdefault("components", {}).setdefault("schemas", {})
             schemas.update(components, Problem=PROBLEM_SCHEMA)
-            paths = {one.path: {"post": _operation(one)} for one in OPERATIONS}
+            paths = {one.path: {"post": _operation(one, default)} for one in OPERATIONS}
             whole["paths"] = {**paths, **whole.get("paths", {})}
             app.openapi_schema = whole
         return app.openapi_schema
@@ -221,7 +228,7 @@ def describe(app: FastAPI) -> None:
     app.openapi = schema  # type: ignore[method-assign]
 
 
-def _operation(one: Operation) -> dict[str, Any]:
+def _operation(one: Operation, default: str) -> dict[str, Any]:
     answer = {
         "application/json": {
             "schema": one.schema,
@@ -250,7 +257,7 @@ def _operation(one: Operation) -> dict[str, Any]:
     return {
         "tags": ["checks"],
         "summary": one.summary,
-        "description": one.text,
+        "description": one.text.replace("{default}", default),
         "operationId": one.path.strip("/").replace("/", "_"),
         "parameters": [_STATUS_QUERY, _STATUS_HEADER] if one.decides else [],
         "requestBody": {

@@ -61,7 +61,9 @@ class Settings:
     audit_log: str = _about("", "the file that every change is written to")
     board: str = _about("", "where nodes meet; the engine, if nothing is said", secret=True)
     node_id: str = _about("", "this node's name; made from host and port, if nothing is said")
-    node_ttl: float = _about(30.0, "seconds after which a silent node is gone")
+    node_ttl: float = _about(
+        30.0, "seconds after which a silent node is Down; after four times as long it is gone"
+    )
     heartbeat: float = _about(10.0, "seconds between a node's signs of life")
 
     header_timeout: float = _about(5.0, "seconds a client has for the head of a request")

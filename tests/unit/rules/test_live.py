@@ -139,9 +139,11 @@ def test_bad_rules_are_left_out_and_the_reason_is_shown(
     assert live.problem is not None
     assert "shoe_size" in live.problem
     assert live.stale_seconds > 0
+    assert live.refused
     shared.put("rule", "bad", None)
     live.refresh()
     assert told(live) == (None, 0.0)
+    assert not live.refused
 
 
 def test_the_guard_holds_on_every_node_and_force_travels_with_the_revision(
@@ -221,6 +223,7 @@ def test_a_node_starts_with_the_last_good_set_while_the_source_is_away(
     live = follow(source, last_good=copy)
     assert (ids(live), live.version) == (["a", "b", "c"], version)
     assert live.problem == "memory cannot be reached"
+    assert not live.refused
     assert 99 < live.stale_seconds < 200
     source.away = False
     push(shared, {"d": rule("d")})

@@ -1,11 +1,16 @@
 """Figures of several workers as those of one service."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
-from headgate.service.figures import METRICS, Figures, lasting, merged
+import pytest
+
+from headgate.service.figures import METRICS, Figures, Gauges, lasting, merged
 from headgate.service.lag import LoopLag
 from headgate.service.recorder import BUCKETS_NS, Histogram
 from headgate.service.workers import FRESH, WorkerFigures
+from tests.service.inside import Inside
 
 
 def figures(checks: int, keys: int = 0, up: int = 1) -> Figures:
@@ -110,6 +115,28 @@ def test_only_counters_and_histograms_outlive_their_process() -> None:
         "headgate_checks_total",
         "headgate_check_duration_seconds",
     }
+
+
+@pytest.mark.parametrize("content, refused", [(None, 0), ("rules: [{}]", 1)])
+def test_rules_are_refused_only_if_they_were_read(
+    tmp_path: Path, content: str | None, refused: int
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("{rule_id: a, identifier: ip_address, rate: 1/hour}")
+
+    async def story() -> tuple[str | None, Any]:
+        async with Inside(rules=str(file)) as service:
+            if content is None:
+                file.unlink()
+            else:
+                file.write_text(content)
+            service.desk.rules.refresh()
+            told = Gauges(service.desk, LoopLag()).figures()
+            return service.desk.rules.problem, told["headgate_rules_refused"]
+
+    problem, rows = asyncio.run(story())
+    assert problem is not None
+    assert rows == [((), refused)]
 
 
 def test_a_histogram_counts_by_upper_bounds_and_shows_its_unit() -> None:

@@ -18,4 +18,5 @@ else
 end
 redis.call('HSETNX', KEYS[3], 'epoch', time[1] .. '.' .. time[2])
 redis.call('HINCRBY', KEYS[3], 'revision', 1)
+redis.call('PEXPIRE', KEYS[3], 86400000)
 return before

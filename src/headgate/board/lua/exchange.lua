@@ -59,6 +59,7 @@ end
 -- Take along.
 redis.call('HSETNX', KEYS[6], 'epoch', time[1] .. '.' .. time[2])
 local count = redis.call('HINCRBY', KEYS[6], 'revision', #over > 0 and 1 or 0)
+redis.call('PEXPIRE', KEYS[6], day_ms) -- A new epoch only means that everybody reads again.
 local revision = redis.call('HGET', KEYS[6], 'epoch') .. ':' .. count
 local kept = revision ~= ARGV[5] and redis.call('HGETALL', KEYS[4])
 return { now, revision, redis.call('HGETALL', KEYS[1]), redis.call('HGETALL', KEYS[2]), kept }
