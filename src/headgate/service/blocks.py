@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..algorithms import NEVER, CalendarWindow, Concurrency
 from ..board.model import Block
@@ -30,14 +30,8 @@ SPEAKS_NOT: Final = frozenset({"shadow", "ban"})
 
 Which: TypeAlias = tuple[str | None, str]
 """What blocks a key: a rule, if there is one, and the identity of a limit."""
-
-
-class Denied(NamedTuple):
-    """One block, in the node's own time."""
-
-    until_us: int
-    limit: Any
-    context: Context
+Denied: TypeAlias = "tuple[int, Any, Context]"
+"""Until when, in the node's own time; by which limit; and in which context."""
 
 
 class Blocks:
@@ -74,17 +68,19 @@ class Blocks:
     def _note(self, part: Parts | Decision, at_us: int) -> None:
         """What one limit said: something passed it, or its key is blocked from then on."""
         key, limit, (allowed, remaining, retry_after_us, _, _), context = part
-        which = (context.rule, limit.identity)
+        own = self._denied.get(key)
+        which = (context[2], limit.identity)
         if allowed:
-            own = self._denied.get(key)
             if own is not None and own.pop(which, None) is not None:
                 self._many -= 1
                 if not own:
                     del self._denied[key]
-        elif not remaining and retry_after_us != NEVER and context.source not in SPEAKS_NOT:
-            own = self._denied.setdefault(key, {})
-            self._many += which not in own
-            own[which] = Denied(at_us + retry_after_us, limit, context)
+        elif not remaining and retry_after_us != NEVER and context[0] not in SPEAKS_NOT:
+            if own is None:
+                own = self._denied[key] = {}
+            if which not in own:
+                self._many += 1
+            own[which] = (at_us + retry_after_us, limit, context)
 
     def forget(self, key: str) -> None:
         """Nothing blocks it any more, if something did."""
@@ -102,10 +98,10 @@ class Blocks:
     def _cut(self, now_us: int) -> None:
         """Drop what is over, and of the rest those that end first."""
         every = [
-            (denied.until_us, key, which, denied)
+            (denied[0], key, which, denied)
             for key, own in self._denied.items()
             for which, denied in own.items()
-            if denied.until_us > now_us
+            if denied[0] > now_us
         ]
         if len(every) > MAX_BLOCKS:
             every.sort(key=itemgetter(0), reverse=True)
