@@ -74,7 +74,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.service", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="about a minute instead of several")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where to write")
+    parser.add_argument(
+        "--only",
+        dest="scenarios",
+        action="append",
+        choices=SCENARIOS,
+        metavar="SCENARIO",
+        help=f"one of: {'; '.join(SCENARIOS)}. May be given again; the original load is left out then",
+    )
     options = parser.parse_args()
+    scenarios = options.scenarios or list(SCENARIOS)
     if shutil.which("wrk") is None:
         print("skipped: there is no wrk to make load with; apt-get install wrk")
         return
@@ -87,12 +96,14 @@ def main() -> None:
         with standalone("redis-7.0") as redis:
             if {0, LOAD_CORE} <= os.sched_getaffinity(0):
                 os.sched_setaffinity(redis.pid, {LOAD_CORE})
-            outcome = measure(folder, redis.url, settings)
+            outcome = measure(folder, redis.url, settings, scenarios)
             for scenario, slices in outcome.slices.items():
                 print(slices_as_text(scenario, slices), flush=True)
             print(targets_as_text(outcome))
-            found = [one for who in RAMPED for one in ramped(who, folder, redis.url, settings)]
-            print(ramps_as_text(found))
+            found: list[tuple[str, Ramp]] = []
+            if not options.scenarios:
+                found = [one for who in RAMPED for one in ramped(who, folder, redis.url, settings)]
+                print(ramps_as_text(found))
 
     medians = {
         scenario: {who: median(one.per_second for one in found) for who, found in slices.items()}
@@ -114,13 +125,13 @@ def main() -> None:
     print(f"written: {options.out}/service.json, {options.out}/service.png")
 
 
-def measure(folder: Path, redis_url: str, settings: Settings) -> Outcome:
+def measure(folder: Path, redis_url: str, settings: Settings, scenarios: Sequence[str]) -> Outcome:
     """Give everybody slices of load, in turn."""
     write_scripts(folder)
     missing = build_go(folder)
     if missing is not None:
         print(f"without {missing.name}: {missing.reason}")
-    names = {name for who in SCENARIOS.values() for name in who} - _names(missing)
+    names = {name for one in scenarios for name in SCENARIOS[one]} - _names(missing)
     outcome = Outcome()
     shuffle = random.Random(1).shuffle
     with ExitStack() as stack:
@@ -130,8 +141,8 @@ def measure(folder: Path, redis_url: str, settings: Settings) -> Outcome:
         print(
             f"\n{len(servers)} servers verified: each admits its limit, denies the next, sends every header"
         )
-        for scenario, who in SCENARIOS.items():
-            present = [servers[name] for name in who if name in servers]
+        for scenario in scenarios:
+            present = [servers[name] for name in SCENARIOS[scenario] if name in servers]
             slices = outcome.slices.setdefault(scenario, {one.name: [] for one in present})
             for number in range(settings.rounds + 1):
                 shuffle(present)
@@ -185,6 +196,8 @@ def targets_as_text(outcome: Outcome) -> str:
     """Every target, and what became of it."""
     rows = []
     for scenario, ours, than, times in TARGETS:
+        if scenario not in outcome.slices:
+            continue
         reached = outcome.times(scenario, ours, than)
         verdict = "not measured" if reached is None else "met" if reached >= times else "MISSED"
         by_cpu = outcome.thrift(scenario, ours, than)

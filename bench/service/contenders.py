@@ -101,7 +101,8 @@ def running(name: str, folder: Path, redis_url: str) -> Iterator[Running]:
         folder=own,
         ready=lambda: _ask(port, "ready")[0] == 200,
         environment={
-            "PYTHONPATH": str(ROOT),
+            # This source, also where another copy is installed.
+            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
             "REDIS_URL": redis_url if "Redis" in name else "",
             "GOMAXPROCS": "1",
             "PATH": os.environ["PATH"],

@@ -19,15 +19,15 @@ that says so; an engine that passes it is done.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ..algorithms import NEVER
 from ..decision import Context, Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from typing import Self
 
     from ..algorithms import Answer, Limit
@@ -45,6 +45,33 @@ Hit: TypeAlias = Callable[[str, int], Decision]
 
 AsyncHit: TypeAlias = Callable[[str, int], Decision | Awaitable[Decision]]
 """The same; an engine that can answer without I/O does not make the caller wait."""
+
+
+class Run(NamedTuple):
+    """Hits of several keys on one limit, one after the other: the parts of their decisions, side by side.
+
+    What they have in common is kept once, so whoever tells or counts them looks at it once.
+    """
+
+    keys: Sequence[str]
+    limit: Limit
+    answers: list[Answer]
+    context: Context
+    degraded: Sequence[int] = ()
+    """Which of them are degraded, by their place; the context is that of the others."""
+
+    def decisions(self) -> list[Decision]:
+        """The same, one by one."""
+        keys, limit, answers, context, degraded = self
+        contexts = [context] * len(answers)
+        for place in degraded:
+            contexts[place] = context._replace(degraded=True)
+        parts = zip(keys, repeat(limit), answers, contexts, strict=False)  # `repeat` has no end.
+        return list(map(Decision, parts))
+
+
+HitRun: TypeAlias = Callable[[Sequence[str], int], Run]
+"""`(keys, cost) -> run`: what `Hit` does for one key, for several in order."""
 
 
 class Usage(NamedTuple):
@@ -189,6 +216,12 @@ class Awaited:
         """See `Engine.bind`."""
         hit = self._engine.bind(limit, rule)
         return (lambda key, cost: self._do(hit, key, cost)) if self._in_threads else hit
+
+    def bind_run(self, limit: Limit, rule: str | None = None) -> HitRun | None:
+        """What answers several hits in one go, if the engine has that and asking it holds up nobody."""
+        bind = getattr(self.at_once, "bind_run", None)
+        made: HitRun | None = None if bind is None else bind(limit, rule)
+        return made
 
     async def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """See `Engine.decide`."""

@@ -3,6 +3,9 @@
 What a check names (limit, window, algorithm, burst) is looked up once and bound to the engine; after that a check is a dict lookup
 and a call. An engine that needs no I/O answers at once; one that does returns a future, and no task is made for it.
 
+Checks of a batch that differ in their keys only are a run: an engine in this process takes it in one go, and all that they have in
+common is looked up, told and counted once. The answers are those of the checks one by one.
+
 What people have set on the board comes first: a banned key is denied without asking the engine, and a limit for one key takes
 the place of whatever the check names.
 """
@@ -19,16 +22,17 @@ from ..algorithms import ALGORITHMS, NEVER, Concurrency
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import MAX_KEY_BYTES, Charge, Request, require_key
 from ..decision import Context, Decision
+from ..engines.base import Awaited
 from ..errors import UsageError
 from ..held import RESERVATION_TTL, SlotsSpec
 from ..rate import WITH_BURST, Rate, limits_of
 from .problems import BAD_VALUE, ProblemError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Sequence
 
     from ..algorithms import Limit
-    from ..engines.base import AsyncHit
+    from ..engines.base import AsyncHit, HitRun, Run
     from .node import Ban, Node
     from .settings import Settings
     from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
@@ -51,6 +55,8 @@ class Bound(NamedTuple):
 
     hit: AsyncHit
     limit: Limit
+    hit_run: HitRun | None = None
+    """The same for several keys in one go, where the engine has that."""
 
 
 class Checks:
@@ -78,6 +84,30 @@ class Checks:
         if view.bans or view.limits:
             return self._take_as_set(key, bound, cost)
         return bound.hit(key, cost)
+
+    def take_run(self, checks: Sequence[Limited]) -> Sequence[Run | Decision] | None:
+        """Take for checks that differ in their keys only, one after the other; `None` if each must be taken for itself.
+
+        That is so where the engine does I/O, where a check may be refused, and where people have set something for one of the keys.
+        """
+        first = checks[0]
+        bound = self._bound.get((first.limit, first.window, first.algorithm, first.burst))
+        if bound is None or bound.hit_run is None:
+            return None
+        cost = 1 if first.cost is UNSET else first.cost
+        keys = [check.key for check in checks]
+        lengths = set(map(len, keys))
+        view = self._node.board.view
+        if (
+            0 in lengths
+            or max(lengths) > SHORT_KEY
+            or not 0 <= cost <= MAX_EXACT
+            or not view.bans.keys().isdisjoint(keys)
+            or not view.limits.keys().isdisjoint(keys)
+        ):
+            return None
+        run = bound.hit_run(keys, cost)
+        return run.decisions() if run.degraded else (run,)
 
     def _take_as_set(self, key: str, bound: Bound, cost: int) -> Outcome:
         """The same, when there is something on the board."""
@@ -146,7 +176,8 @@ class Checks:
             self._require_known_window(limit)
         if len(self._bound) >= MAX_BOUND:
             self._bound.clear()
-        bound = self._bound[spec] = Bound(self._engine.bind(limit), limit)
+        in_one_go = self._engine.bind_run(limit) if isinstance(self._engine, Awaited) else None
+        bound = self._bound[spec] = Bound(self._engine.bind(limit), limit, in_one_go)
         return bound
 
     def _require_known_window(self, limit: Limit) -> None:

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..decision import Decision
+from ..engines.base import Run
 from ..errors import EngineError, HeadgateError, UsageError
 from . import wire
+from .batches import read_batch, within_batch
 from .checks import BANNED, Checks, usage_problem
 from .headers import decision_lines, process_time_line
 from .incoming import incoming_from
-from .problems import BAD_VALUE, FAILED, JSON, ProblemError, Reply, store_unavailable
+from .problems import FAILED, JSON, ProblemError, Reply, store_unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable
 
     from .node import Node
     from .wire import Check
@@ -42,8 +44,6 @@ Endpoint: TypeAlias = Callable[[bytes, bool], Reply | Later]
 OK: Final = 200
 DENIED: Final = 429
 _CHECK: Final = msgspec.json.Decoder(wire.Check)
-_BATCH: Final = msgspec.json.Decoder(wire.Batch)
-_RAW_BATCH: Final = msgspec.json.Decoder(wire.RawBatch)
 _DECIDE: Final = msgspec.json.Decoder(wire.Decide)
 
 
@@ -74,28 +74,28 @@ class Endpoints:
         """`POST /check/batch`: each check on its own, answers in order; what is wrong with one is told in its place."""
         began_ns = perf_counter_ns()
         try:
-            checks = self._read_batch(body)
+            pieces = read_batch(body, self._node.recorder.record_ignored_fields)
         except ProblemError as error:
             return error.reply(perf_counter_ns() - began_ns)
         outcomes: list[Any] = []
-        waiting: list[asyncio.Future[Decision]] = []
-        take = self.checks.take
-        for check in checks:
-            if isinstance(check, ProblemError):
-                outcomes.append(check)
+        for piece in pieces:
+            if isinstance(piece, ProblemError):
+                outcomes.append(piece)
                 continue
-            try:
-                outcome = take(check)
-            except (ProblemError, HeadgateError) as error:
-                outcomes.append(error)
-                continue
-            if not isinstance(outcome, Decision):
-                outcome = asyncio.ensure_future(outcome)
-                waiting.append(outcome)
-            outcomes.append(outcome)
+            run = self.checks.take_run(piece) if len(piece) > 1 else None
+            outcomes.extend(map(self._taken, piece) if run is None else run)
+        waiting = [one for one in outcomes if isinstance(one, asyncio.Future)]
         if waiting:
             return self._batch_later(outcomes, waiting, began_ns)
         return self._batch_reply(outcomes, began_ns)
+
+    def _taken(self, check: Check) -> Decision | asyncio.Future[Decision] | Exception:
+        """What comes of one check of a batch: a decision, now or later, or what is wrong with it."""
+        try:
+            outcome = self.checks.take(check)
+        except (ProblemError, HeadgateError) as error:
+            return error
+        return outcome if isinstance(outcome, Decision) else asyncio.ensure_future(outcome)
 
     def decide(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001
         """`POST /decide`: a request's attributes, put to the rules."""
@@ -155,48 +155,26 @@ class Endpoints:
 
     def _batch_reply(self, outcomes: list[Any], began_ns: int) -> Reply:
         """The answers in order; each is recorded with its share of the time."""
-        node = self._node
-        record, reason, answer_of = node.recorder.record, self.checks.reason, wire.answer_of
+        recorder, store = self._node.recorder, self._node.store
         took_ns = perf_counter_ns() - began_ns
-        share_ns = took_ns // len(outcomes)
+        share_ns = took_ns // sum(len(one.keys) if isinstance(one, Run) else 1 for one in outcomes)
         answers: list[Any] = []
-        for at, outcome in enumerate(outcomes):
-            try:
-                decision = outcome if isinstance(outcome, Decision) else _result(outcome)
-            except Exception as error:  # noqa: BLE001 - as above
-                answers.append({"error": _within_batch(self.problem(error), at).as_dict()})
-                continue
-            record(decision, share_ns)
-            told = None if decision[3] is not BANNED else reason(decision)
-            answers.append(answer_of(decision, told))
-            if not node.store.up:
-                node.store.answered()
+        for outcome in outcomes:
+            if isinstance(outcome, Run):
+                recorder.record_run(outcome, share_ns)
+                answers += wire.answers_of(outcome)
+            else:
+                try:
+                    decision = outcome if isinstance(outcome, Decision) else _result(outcome)
+                except Exception as error:  # noqa: BLE001 - as above
+                    problem = within_batch(self.problem(error), len(answers))
+                    answers.append({"error": problem.as_dict()})
+                    continue
+                recorder.record(decision, share_ns)
+                answers.append(wire.answer_of(decision, self.checks.reason(decision)))
+            if not store.up:
+                store.answered()
         return (OK, JSON + process_time_line(took_ns), wire.encode({"decisions": answers}))
-
-    def _read_batch(self, body: bytes) -> Sequence[Check | ProblemError]:
-        """The checks; if something in the body is wrong or unknown, one after the other, so that a bad one does not spoil the rest."""
-        try:
-            checks = _BATCH.decode(body)
-        except wire.UNREADABLE:
-            return self._read_bad_batch(body)
-        if not wire.is_all_of(checks, body):
-            return self._read_bad_batch(body)
-        _require_size(len(checks.checks))
-        return checks.checks
-
-    def _read_bad_batch(self, body: bytes) -> Sequence[Check | ProblemError]:
-        batch, unknown = wire.read(_RAW_BATCH, body)
-        _require_size(len(batch.checks))
-        self._node.recorder.record_ignored_fields(unknown)
-        return [self._read_item(bytes(raw)) for raw in batch.checks]
-
-    def _read_item(self, raw: bytes) -> Check | ProblemError:
-        try:
-            check, unknown = wire.read(_CHECK, raw)
-        except ProblemError as error:
-            return error
-        self._node.recorder.record_ignored_fields(unknown)
-        return check
 
     def _trouble(self, error: Exception, began_ns: int) -> Reply:
         return self.problem(error).reply(perf_counter_ns() - began_ns)
@@ -215,22 +193,6 @@ class Endpoints:
             )
         self._log.error("a check failed: %s", error, exc_info=error)
         return ProblemError(FAILED, "the check could not be made; the log of the service says why")
-
-
-def _require_size(checks: int) -> None:
-    if not 0 < checks <= wire.MAX_BATCH:
-        raise ProblemError(
-            BAD_VALUE,
-            f"a batch holds 1 to {wire.MAX_BATCH} checks, not {checks}",
-            pointer="#/checks",
-        )
-
-
-def _within_batch(problem: ProblemError, at: int) -> ProblemError:
-    """The same problem, pointing into the batch."""
-    field = (problem.pointer or "#").removeprefix("#")
-    problem.pointer = f"#/checks/{at}{field}"
-    return problem
 
 
 def _result(outcome: Any) -> Decision:

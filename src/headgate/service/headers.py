@@ -39,12 +39,14 @@ def decision_lines(decision: Decision, took_ns: int) -> bytes:
     if known is None or known[2] != context[2]:
         known = _learn(limit, context[2])
     reset_after = -(-reset_after_us // US_PER_SECOND)
+    took_s, took_us = divmod(took_ns // 1_000, US_PER_SECOND)
     lines = known[1] % (
         remaining,
         reset_after if allowed else _retry_after(retry_after_us),
         remaining,
         int(time()) + reset_after,
-        *divmod(took_ns // 1_000, US_PER_SECOND),
+        took_s,
+        took_us,
     )
     if allowed:
         return lines

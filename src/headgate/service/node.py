@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..algorithms import Limit
     from ..clock import Clock
     from ..decision import Decision
+    from ..engines.base import Run
     from ..rules.live import LiveRules
     from .settings import Settings
 
@@ -86,6 +87,9 @@ class Recorder(Protocol):
     def record(self, decision: Decision, took_ns: int = 0) -> None:
         """A decision was made, and took that long."""
 
+    def record_run(self, run: Run, took_ns: int = 0) -> None:
+        """Several decisions were made that have most in common, and each took that long."""
+
     def record_failure(self, error: Exception) -> None:
         """A check could not be answered, because the store failed."""
 
@@ -131,6 +135,11 @@ class NoRecorder:
         self.decisions += 1
         if not decision[2][0]:
             self.denials += 1
+
+    def record_run(self, run: Run, took_ns: int = 0) -> None:
+        """See `Recorder.record_run`."""
+        for decision in run.decisions():
+            self.record(decision, took_ns)
 
     def record_failure(self, error: Exception) -> None:
         """See `Recorder.record_failure`."""

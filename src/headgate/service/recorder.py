@@ -10,7 +10,7 @@ by `MAX_BLOCKS`. Every duration is counted, none is sampled.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..board.sketch import Hot
     from ..clock import Clock
     from ..decision import Context, Decision
+    from ..engines.base import Run
     from .tracing import Tracing
 
 FOLD_AT: Final = 1_024
@@ -71,6 +72,13 @@ class Record(Protocol):
         """A decision was made, and took that long."""
 
 
+class RecordRun(Protocol):
+    """What the hot path calls after several decisions that have most in common."""
+
+    def __call__(self, run: Run, took_ns: int = 0) -> None:
+        """They were made, and each took that long."""
+
+
 class Histogram:
     """Counts by fixed buckets. One more than there are bounds holds what is above all of them."""
 
@@ -93,6 +101,12 @@ class Histogram:
         self.counts[-1] += len(values) - at
         self.sum += sum(values)
 
+    def add_many(self, value: int, many: int) -> None:
+        """Count one value so many times. Zero was not measured."""
+        if value:
+            self.counts[bisect_left(self._bounds, value)] += many
+            self.sum += value * many
+
     @property
     def value(self) -> list[Any]:
         """Counts and sum, as they are shown."""
@@ -108,6 +122,7 @@ class Recorder:
         self._took_ns: list[int] = []
         self._denied_ns: list[int] = []
         self.record: Record = self._recording()
+        self.record_run: RecordRun = self._record_run
         self._checks: Counter[tuple[str | None, str, bool | None, str]] = Counter()
         self._blocks = Blocks()
         self._keys = RecentKeys()
@@ -146,6 +161,24 @@ class Recorder:
                 fold()
 
         return record
+
+    def _record_run(self, run: Run, took_ns: int = 0) -> None:
+        """Count a run at once: all it takes is one look at what its decisions have in common."""
+        self.fold()  # What was decided before comes before it.
+        keys, limit, answers, context, _ = run
+        many, allowed = len(answers), sum(map(FIRST, answers))
+        denied = many - allowed
+        if allowed:
+            self._checks[context.rule, limit.name, True, context.source] += allowed
+        if denied:
+            self._checks[context.rule, limit.name, False, context.source] += denied
+        self._keys.add(keys)
+        self.durations.add_many(took_ns, many)
+        if denied or self._blocks:
+            now_ns = self._clock.ticks()
+            self._fold_denials(run.decisions(), [now_ns] * denied)
+        self._requests += many
+        self._denied += denied
 
     def record_failure(self, error: Exception) -> None:
         """A check could not be answered, because the store failed."""

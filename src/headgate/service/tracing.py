@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
     from ..decision import Decision
+    from ..engines.base import Run
     from .recorder import Recorder
 
 
@@ -39,7 +40,12 @@ class Tracing:
             if dice() < share:
                 self._tell(decision, took_ns)
 
+        def record_each(run: Run, took_ns: int = 0) -> None:
+            for decision in run.decisions():
+                record_and_tell(decision, took_ns)
+
         recorder.record = record_and_tell
+        recorder.record_run = record_each
         recorder.tracing = self
 
     @contextmanager

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..decision import Decision
+    from ..engines.base import Run
 
 MAX_DEPTH: Final = 32
 MAX_BATCH: Final = 1_000
@@ -178,6 +179,28 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
     )
 
 
+def answers_of(run: Run) -> list[Answer]:
+    """The JSON form of decisions that have most in common."""
+    keys, limit, answers, context, _ = run
+    units, algorithm, source, rule = limit.limit, limit.name, context.source, context.rule
+    return [
+        Answer(
+            key,
+            allowed,
+            units,
+            remaining,
+            algorithm,
+            retry_us / 1_000_000 if retry_us >= 0 else None,
+            reset_us / 1_000_000,
+            level,
+            source,
+            rule,
+            retry_us < 0,
+        )
+        for key, (allowed, remaining, retry_us, reset_us, level) in zip(keys, answers, strict=True)
+    ]
+
+
 def read_twice(body: bytes) -> Any:
     """Read a body that msgspec has accepted once more, and refuse what it lets pass.
 
@@ -199,14 +222,9 @@ def read(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
         value = decoder.decode(body)
     except UNREADABLE as error:
         refuse(error, body)
-    if is_all_of(value, body):
-        return value, 0
+    if body.count(b":") == encode(value).count(b":") and b"\\" not in body:
+        return value, 0  # It is certainly all that the body says.
     return value, unknown_fields(read_twice(body), type(value))
-
-
-def is_all_of(value: msgspec.Struct, body: bytes) -> bool:
-    """Whether `value` is certainly all that `body` says."""
-    return body.count(b":") == encode(value).count(b":") and b"\\" not in body
 
 
 def unknown_fields(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:

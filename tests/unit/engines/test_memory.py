@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
+from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -450,3 +451,78 @@ def _from_threads(count: int, work: Callable[[], T]) -> list[T]:
     for thread in threads:
         thread.join()
     return results
+
+
+class TestRuns:
+    """Several keys in one go."""
+
+    @pytest.mark.parametrize(
+        "limit",
+        [
+            FixedWindow(3, HOUR_US),
+            SlidingWindow(3, HOUR_US),
+            SlidingLog(3, HOUR_US),
+            TokenBucket(3, HOUR_US),
+            ExponentialBackoff(3, HOUR_US),
+            Adaptive(3, HOUR_US),
+        ],
+        ids=lambda limit: limit.name,
+    )
+    def test_a_run_is_answered_as_hits_one_after_the_other(self, limit: Limit) -> None:
+        """Keys that come again see what was taken before, over generations and with little memory."""
+        one_clock, run_clock = ManualClock(), ManualClock()
+        hit = MemoryEngine(max_keys=6, clock=one_clock).bind(limit, "rule")
+        hit_run = MemoryEngine(max_keys=6, clock=run_clock).bind_run(limit, "rule")
+        chance = Random(7)
+        seen: Counter[bool] = Counter()
+        for _ in range(200):
+            keys = [f"key:{chance.randrange(9)}" for _ in range(chance.randrange(1, 7))]
+            cost = chance.randrange(3)
+            decisions = hit_run(keys, cost).decisions()
+            expected = [hit(key, cost) for key in keys]
+            # Who shares a state with whom is up to each engine's secret.
+            if not any(one.degraded for one in (*decisions, *expected)):
+                assert decisions == expected
+            seen.update(one.allowed for one in decisions)
+            step = chance.choice((0, 1, 600, 1_800))
+            one_clock.advance(step)
+            run_clock.advance(step)
+        assert min(seen[True], seen[False]) > 50
+
+    def test_those_who_share_a_state_are_degraded_and_no_others(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_keys=2, clock=clock)
+        run = engine.bind_run(FixedWindow(9, HOUR_US), "rule")(["a", "b", "c", "a"], 1)
+        assert list(run.degraded) == [2]
+        decisions = run.decisions()
+        assert [one.degraded for one in decisions] == [False, False, True, False]
+        assert [one.key for one in decisions] == ["a", "b", "c", "a"]
+        assert {one.rule for one in decisions} == {"rule"}
+        assert engine.counters.shared == 1
+
+    def test_a_run_sees_a_generation_that_turns_within_it(self, clock: ManualClock) -> None:
+        """The first new key begins a new generation, and the key behind it is found all the same."""
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(9, HOUR_US)
+        hit_run = engine.bind_run(limit)
+        hit_run(["known"], 1)
+        clock.advance(1_800)
+        answers = hit_run(["new", "known", "newer", "known"], 1).answers
+        assert [answer[1] for answer in answers] == [8, 7, 8, 6]
+        assert engine.usage("known", limit).used == 3
+
+    @pytest.mark.parametrize("cost", [-1, True, 1.0, 2**53])
+    def test_a_cost_that_is_none_is_refused_before_anything_is_taken(
+        self, clock: ManualClock, cost: int
+    ) -> None:
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(9, HOUR_US)
+        with pytest.raises(UsageError, match="cost"):
+            engine.bind_run(limit)(["a"], cost)
+        assert engine.usage("a", limit).used == 0
+
+    def test_a_key_that_is_none_lets_go_of_the_lock(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(clock=clock)
+        hit_run = engine.bind_run(FixedWindow(9, HOUR_US))
+        with pytest.raises(UsageError, match="empty"):
+            hit_run(["a", "", "b"], 1)
+        assert [answer[1] for answer in hit_run(["a", "b"], 1).answers] == [7, 8]

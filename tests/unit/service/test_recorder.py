@@ -2,7 +2,7 @@
 
 import pytest
 
-from headgate import Charge, Limiter
+from headgate import Charge, Limiter, MemoryEngine
 from headgate.algorithms import NEVER, SlidingWindow
 from headgate.board import Block, Totals
 from headgate.board.sheets import read_blocks, read_top
@@ -64,6 +64,35 @@ def test_decisions_are_counted_by_rule_algorithm_result_and_source(
         Series("-", "sliding_window", "denied", "ban"): 1,
     }
     assert recorder.totals == Totals(10, 4)
+
+
+def test_a_run_is_counted_like_its_decisions_one_by_one(clock: ManualClock) -> None:
+    """Also in between others: what was recorded before a run was decided before it."""
+    together, alone = Recorder(clock), Recorder(clock)
+    hit_run = MemoryEngine(clock=clock).bind_run(LIMIT, "login")
+    for keys, cost, took_ns in (("aab", 1, 20_000), ("aaab", 1, 0), ("ab", 9, 2), ("cb", 0, 9)):
+        run = hit_run(list(keys), cost)
+        together.record_run(run, took_ns)
+        for one in run.decisions():
+            alone.record(one, took_ns)
+        for recorder in (together, alone):
+            recorder.record(denied("b"), 7)
+        assert together.checks() == alone.checks()
+        assert together.totals == alone.totals
+        assert together.top() == alone.top()
+        assert together.blocks(clock.now_us()) == alone.blocks(clock.now_us())
+        assert together.durations.value == alone.durations.value
+        clock.advance(1)
+    assert {series.result for series in together.checks()} == {"allowed", "denied", "never"}
+
+
+def test_a_key_that_passes_in_a_run_is_not_blocked_any_more(
+    recorder: Recorder, clock: ManualClock
+) -> None:
+    recorder.record(denied("a"))
+    recorder.record(denied("b"))
+    recorder.record_run(MemoryEngine(clock=clock).bind_run(LIMIT)(["a", "c"], 1))
+    assert [block.key for block in recorder.blocks(clock.now_us())] == ["b"]
 
 
 def test_nothing_is_lost_or_counted_twice_when_folding_in_between(recorder: Recorder) -> None:

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from headgate import Limiter
+from headgate import Limiter, MemoryEngine, SlidingWindow
+from headgate.board import Totals
 from headgate.clock import ManualClock
 from headgate.service.recorder import Recorder
 from headgate.service.tracing import Tracing, open_tracing
@@ -55,6 +56,16 @@ def test_a_check_becomes_a_span_with_its_time_and_without_its_key() -> None:
     ]
     assert exported.lengths_ns == [12_345]
     assert recorder.totals.requests == 1
+
+
+def test_each_check_of_a_run_becomes_a_span() -> None:
+    exported, recorder = Exported(), Recorder(ManualClock())
+    Tracing(exported.tracer, 1.0).watch(recorder)
+    run = MemoryEngine(clock=ManualClock()).bind_run(SlidingWindow(1, 60_000_000))(["a", "a"], 1)
+    recorder.record_run(run, 500)
+    assert [words["headgate.allowed"] for _, words in exported.spans] == [True, False]
+    assert exported.lengths_ns == [500, 500]
+    assert recorder.totals == Totals(2, 1)
 
 
 def test_a_share_of_the_checks_is_told() -> None:

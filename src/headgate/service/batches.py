@@ -1,0 +1,94 @@
+"""Batches: how a body of many checks is read, in pieces that can be taken in one go.
+
+A piece is checks that stand side by side and differ in their keys only, or the problem with one of them. What such checks have in
+common is looked at once; even whether a field was lost (see `wire`): plain checks that differ in their keys have as many quotes each,
+and all of them together as many as the body, unless it says more than was understood.
+
+If something in the body is wrong or unknown, its checks are read one by one, so that a bad one does not spoil the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from . import wire
+from .problems import BAD_VALUE, ProblemError
+from .wire import Check
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Piece: TypeAlias = "list[Check] | ProblemError"
+
+_CHECK: Final = msgspec.json.Decoder(Check)
+_BATCH: Final = msgspec.json.Decoder(wire.Batch)
+_RAW_BATCH: Final = msgspec.json.Decoder(wire.RawBatch)
+
+
+def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Piece]:
+    """The checks of a body, in their order; how many of their fields nobody knows is noted."""
+    try:
+        checks = _BATCH.decode(body).checks
+    except wire.UNREADABLE:
+        return _read_one_by_one(body, note_unknown)
+    pieces = list(neighbours(checks))
+    if not _are_all_of(pieces, body):
+        return _read_one_by_one(body, note_unknown)
+    _require_size(len(checks))
+    return pieces
+
+
+def neighbours(checks: list[Check]) -> Iterator[list[Check]]:
+    """The checks in pieces."""
+    begins = 0
+    before: object = None
+    for at, check in enumerate(checks):
+        asked = (check.limit, check.window, check.algorithm, check.burst, check.cost)
+        if asked != before:
+            if at:
+                yield checks[begins:at]
+            begins, before = at, asked
+    if checks:
+        yield checks[begins:]
+
+
+def within_batch(problem: ProblemError, at: int) -> ProblemError:
+    """The same problem, pointing into the batch."""
+    field = (problem.pointer or "#").removeprefix("#")
+    problem.pointer = f"#/checks/{at}{field}"
+    return problem
+
+
+def _are_all_of(pieces: list[list[Check]], body: bytes) -> bool:
+    """Whether the checks are certainly all that `body` says."""
+    if b"\\" in body:
+        return False
+    quotes = sum(len(piece) * wire.encode(piece[0]).count(b'"') for piece in pieces)
+    return body.count(b'"') == len('""') + quotes  # Those around `checks`, and theirs.
+
+
+def _read_one_by_one(body: bytes, note_unknown: Callable[[int], None]) -> list[Piece]:
+    batch, unknown = wire.read(_RAW_BATCH, body)
+    _require_size(len(batch.checks))
+    note_unknown(unknown)
+    return [_read_check(bytes(raw), note_unknown) for raw in batch.checks]
+
+
+def _read_check(raw: bytes, note_unknown: Callable[[int], None]) -> Piece:
+    try:
+        check, unknown = wire.read(_CHECK, raw)
+    except ProblemError as error:
+        return error
+    note_unknown(unknown)
+    return [check]
+
+
+def _require_size(checks: int) -> None:
+    if not 0 < checks <= wire.MAX_BATCH:
+        raise ProblemError(
+            BAD_VALUE,
+            f"a batch holds 1 to {wire.MAX_BATCH} checks, not {checks}",
+            pointer="#/checks",
+        )
