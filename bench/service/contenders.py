@@ -10,7 +10,7 @@ import subprocess
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers.process import HOST, Server, free_ports
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 SERVER_CORE, LOAD_CORE = 0, 1
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
+WINDOW = 3600
+FIELDS = ["key", "allowed", "limit", "remaining", "algorithm", "retry_after", "reset_after"]
+FIELDS += ["backoff_level", "source"]
+"""What everybody answers, in this order."""
 
 
 class Missing(NamedTuple):
@@ -115,22 +119,48 @@ def running(name: str, folder: Path, redis_url: str) -> Iterator[Running]:
 
 
 def verify(name: str, port: int) -> None:
-    """Refuse to measure a server that is no limiter, or leaves out headers."""
+    """Refuse to measure a server that is no limiter, answers something else than the others, or leaves out headers."""
     answers = [_ask(port, f"verify:{name}:{port}", limit=5) for _ in range(7)]
-    allowed = [json.loads(body)["allowed"] for _, _, body in answers]
-    if allowed != [True] * 5 + [False] * 2:
-        raise AssertionError(f"{name} should admit 5 and then deny, but answered {allowed}")
+    found = [json.loads(body) for _, _, body in answers]
+    told = [(one["allowed"], one["remaining"]) for one in found]
+    if told != [(True, left) for left in (4, 3, 2, 1, 0)] + [(False, 0)] * 2:
+        raise AssertionError(f"{name} should admit 5 and then deny, but answered {told}")
+    if any(list(one) != FIELDS or one["source"] != "engine" for one in found):
+        raise AssertionError(f"{name} should answer {FIELDS} from its engine, but answered {found}")
     headers = {header.lower() for header, _ in answers[-1][1]}
     wanted = {"ratelimit", "ratelimit-policy", "retry-after", "x-process-time", "x-ratelimit-reset"}
     if wanted - headers:
         raise AssertionError(f"{name} sends no {', '.join(sorted(wanted - headers))}")
+    if "Redis" not in name:
+        verify_batch(name, port, found[-1])
+
+
+def verify_batch(name: str, port: int, denied: dict[str, Any]) -> None:
+    """The same for a batch: a key that was denied, and another one."""
+    checks = [{"key": key, "limit": 5, "window": WINDOW} for key in (denied["key"], f"{name}:one")]
+    _, headers, body = _post(port, "/check/batch", {"checks": checks})
+    again, other = json.loads(body)["decisions"]
+    if [list(again), list(other)] != [FIELDS] * 2 or (again["allowed"], other["remaining"]) != (
+        False,
+        4,
+    ):
+        raise AssertionError(f"{name} should deny one of a batch and admit the other: {body!r}")
+    # Full from one window on: it takes a fifth of the next until one unit has faded.
+    if abs(again["reset_after"] - WINDOW * 4 / 5 - again["retry_after"]) > 1:
+        raise AssertionError(f"{name} should say when a unit has faded, not {again}")
+    if "x-process-time" not in {header.lower() for header, _ in headers}:
+        raise AssertionError(f"{name} sends no x-process-time with a batch")
 
 
 def _ask(port: int, key: str, limit: int = 100) -> tuple[int, list[tuple[str, str]], bytes]:
+    return _post(port, "/check", {"key": key, "limit": limit, "window": WINDOW})
+
+
+def _post(port: int, path: str, body: object) -> tuple[int, list[tuple[str, str]], bytes]:
     with closing(http.client.HTTPConnection(HOST, port, timeout=5)) as connection:
         try:
-            body = json.dumps({"key": key, "limit": limit, "window": 3600})
-            connection.request("POST", "/check", body, {"Content-Type": "application/json"})
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", path, json.dumps(body), headers)
             answer = connection.getresponse()
             return answer.status, answer.getheaders(), answer.read()
         except OSError:

@@ -48,7 +48,7 @@ async def check(asked: CheckRequest, response: Response) -> CheckResponse:
         retry_after=retry_ms / 1000,
         reset_after=asked.window,
         backoff_level=0,
-        source="redis",
+        source="engine",
     )
     add_headers(response, answer, asked.window, began)
     return answer

@@ -37,7 +37,7 @@ class World:
         self.engine = MemoryEngine(clock=clock, max_keys=max_keys)
         self.recorder = Recorder(clock)
         limiter = AsyncLimiter(self.engine)
-        self.node = Node(settings=Settings(), limiter=limiter, recorder=self.recorder)  # type: ignore[arg-type]
+        self.node = Node(settings=Settings(), limiter=limiter, recorder=self.recorder)
         self.endpoints = Endpoints(self.node)
 
     def batch(self, *checks: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
 // The same service with Go's standard library: net/http, encoding/json, a map and a mutex.
+// It refuses, decides and answers as the others do; what it leaves out are records, bans and the other algorithms.
 package main
 
 import (
@@ -37,18 +38,23 @@ var (
 	windows = map[string]window{}
 )
 
-func decide(one asked) answer {
-	limit, seconds := int64(100), 60.0
+// What a check names, or what holds if it does not; false if nobody could count that.
+func numbers(one asked) (limit int64, seconds float64, good bool) {
+	limit, seconds = 100, 60
 	if one.Limit != nil {
 		limit = *one.Limit
 	}
 	if one.Window != nil {
 		seconds = *one.Window
 	}
+	return limit, seconds, one.Key != "" && limit >= 0 && seconds > 0
+}
+
+func decide(key string, limit int64, seconds float64) answer {
 	now := float64(time.Now().UnixNano()) / 1e9
 	index := int64(math.Floor(now / seconds))
 	mutex.Lock()
-	state, known := windows[one.Key]
+	state, known := windows[key]
 	if !known {
 		state.current = index
 	}
@@ -67,28 +73,42 @@ func decide(one asked) answer {
 		state.count++
 		used++
 	}
-	windows[one.Key] = state
+	windows[key] = state
 	mutex.Unlock()
 	left := (1 - into) * seconds
 	retry := 0.0
 	if !allowed {
-		retry = left
+		retry = retryAfter(state, limit, into, seconds)
 	}
-	return answer{one.Key, allowed, limit, int64(math.Max(0, float64(limit)-used)), "sliding_window", retry, left + seconds, 0, "memory"}
+	return answer{key, allowed, limit, int64(math.Max(0, float64(limit)-used)), "sliding_window", retry, left + seconds, 0, "engine"}
+}
+
+// When the window before has faded far enough; it is this one if this one is full.
+func retryAfter(state window, limit int64, into, seconds float64) float64 {
+	room := float64(limit - 1 - state.count)
+	if room >= 0 {
+		return (1 - room/float64(state.previous) - into) * seconds
+	}
+	return (2 - math.Max(0, float64(limit-1))/math.Max(1, float64(state.count)) - into) * seconds
 }
 
 func check(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	var one asked
-	if err := json.NewDecoder(r.Body).Decode(&one); err != nil || one.Key == "" {
+	if err := json.NewDecoder(r.Body).Decode(&one); err != nil {
 		http.Error(w, "bad request", http.StatusBadRequest)
 		return
 	}
-	found := decide(one)
+	limit, seconds, good := numbers(one)
+	if !good {
+		http.Error(w, "bad value", http.StatusUnprocessableEntity)
+		return
+	}
+	found := decide(one.Key, limit, seconds)
 	reset := int64(found.ResetAfter) + 1
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
-	header.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=60`, found.Limit))
+	header.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%g`, found.Limit, seconds))
 	header.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%d`, found.Remaining, reset))
 	header.Set("X-RateLimit-Limit", strconv.FormatInt(found.Limit, 10))
 	header.Set("X-RateLimit-Remaining", strconv.FormatInt(found.Remaining, 10))
@@ -101,6 +121,7 @@ func check(w http.ResponseWriter, r *http.Request) {
 }
 
 func batch(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
 	var many struct {
 		Checks []asked `json:"checks"`
 	}
@@ -110,9 +131,15 @@ func batch(w http.ResponseWriter, r *http.Request) {
 	}
 	found := make([]answer, len(many.Checks))
 	for i, one := range many.Checks {
-		found[i] = decide(one)
+		limit, seconds, good := numbers(one)
+		if !good {
+			http.Error(w, "bad value", http.StatusUnprocessableEntity)
+			return
+		}
+		found[i] = decide(one.Key, limit, seconds)
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Process-Time", fmt.Sprintf("%.6f", time.Since(began).Seconds()))
 	json.NewEncoder(w).Encode(map[string][]answer{"decisions": found})
 }
 
