@@ -1,6 +1,6 @@
 """Batches: how a body of many checks is read, in pieces that can be taken in one go.
 
-A piece is checks that stand side by side and differ in their keys only, or the problem with one of them. What such checks have in
+A piece is plain checks that stand side by side and differ in their keys only, or one check, or the problem with it. What such checks have in
 common is looked at once; even whether a field was lost (see `wire`): plain checks that differ in their keys have as many quotes each,
 and all of them together as many as the body, unless it says more than was understood.
 
@@ -15,12 +15,12 @@ import msgspec
 
 from . import wire
 from .problems import BAD_VALUE, ProblemError
-from .wire import Check
+from .wire import Check, PlainCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Piece: TypeAlias = "list[Check] | ProblemError"
+Piece: TypeAlias = "list[PlainCheck] | Check | ProblemError"
 
 _CHECK: Final = msgspec.json.Decoder(Check)
 _BATCH: Final = msgspec.json.Decoder(wire.Batch)
@@ -40,7 +40,7 @@ def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Pie
     return pieces
 
 
-def neighbours(checks: list[Check]) -> Iterator[list[Check]]:
+def neighbours(checks: list[PlainCheck]) -> Iterator[list[PlainCheck]]:
     """The checks in pieces."""
     begins = 0
     before: object = None
@@ -61,7 +61,7 @@ def within_batch(problem: ProblemError, at: int) -> ProblemError:
     return problem
 
 
-def _are_all_of(pieces: list[list[Check]], body: bytes) -> bool:
+def _are_all_of(pieces: list[list[PlainCheck]], body: bytes) -> bool:
     """Whether the checks are certainly all that `body` says."""
     if b"\\" in body:
         return False
@@ -82,7 +82,7 @@ def _read_check(raw: bytes, note_unknown: Callable[[int], None]) -> Piece:
     except ProblemError as error:
         return error
     note_unknown(unknown)
-    return [check]
+    return check
 
 
 def _require_size(checks: int) -> None:

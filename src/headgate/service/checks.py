@@ -20,13 +20,14 @@ from msgspec import UNSET
 
 from ..algorithms import ALGORITHMS, NEVER, Concurrency
 from ..algorithms.base import MAX_EXACT, require_whole
-from ..charge import MAX_KEY_BYTES, Charge, Request, require_key
+from ..charge import Charge, Request, require_key
 from ..decision import Context, Decision
 from ..engines.base import Awaited
 from ..errors import UsageError
 from ..held import RESERVATION_TTL, SlotsSpec
 from ..rate import WITH_BURST, Rate, limits_of
 from .problems import BAD_VALUE, ProblemError
+from .wire import SHORT_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
@@ -35,12 +36,10 @@ if TYPE_CHECKING:
     from ..engines.base import AsyncHit, HitRun, Run
     from .node import Ban, Node
     from .settings import Settings
-    from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
+    from .wire import Acquire, Limited, PlainCheck, Release, Reserve, Settle, Spec
 
 ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|actual|key|ttl|token)\b")
 """The first field that a message names is the one it is about."""
-SHORT_KEY: Final = MAX_KEY_BYTES // 4
-"""A key of so many characters fits, whatever they are."""
 MAX_BOUND: Final = 10_000
 MAX_WINDOWS: Final = 10_000
 """How many windows and algorithms callers may think of, as long as counts are kept in this process."""
@@ -85,28 +84,20 @@ class Checks:
             return self._take_as_set(key, bound, cost)
         return bound.hit(key, cost)
 
-    def take_run(self, checks: Sequence[Limited]) -> Sequence[Run | Decision] | None:
+    def take_run(self, checks: Sequence[PlainCheck]) -> Sequence[Run | Decision] | None:
         """Take for checks that differ in their keys only, one after the other; `None` if each must be taken for itself.
 
-        That is so where the engine does I/O, where a check may be refused, and where people have set something for one of the keys.
+        That is so where the engine does I/O, where checks like these are new, and where people have set something for one of the keys.
         """
         first = checks[0]
         bound = self._bound.get((first.limit, first.window, first.algorithm, first.burst))
         if bound is None or bound.hit_run is None:
             return None
-        cost = 1 if first.cost is UNSET else first.cost
         keys = [check.key for check in checks]
-        lengths = set(map(len, keys))
         view = self._node.board.view
-        if (
-            0 in lengths
-            or max(lengths) > SHORT_KEY
-            or not 0 <= cost <= MAX_EXACT
-            or not view.bans.keys().isdisjoint(keys)
-            or not view.limits.keys().isdisjoint(keys)
-        ):
+        if not (view.bans.keys().isdisjoint(keys) and view.limits.keys().isdisjoint(keys)):
             return None
-        run = bound.hit_run(keys, cost)
+        run = bound.hit_run(keys, 1 if first.cost is UNSET else first.cost)
         return run.decisions() if run.degraded else (run,)
 
     def _take_as_set(self, key: str, bound: Bound, cost: int) -> Outcome:

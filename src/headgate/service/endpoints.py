@@ -79,23 +79,27 @@ class Endpoints:
             return error.reply(perf_counter_ns() - began_ns)
         outcomes: list[Any] = []
         for piece in pieces:
-            if isinstance(piece, ProblemError):
-                outcomes.append(piece)
-                continue
-            run = self.checks.take_run(piece) if len(piece) > 1 else None
-            outcomes.extend(map(self._taken, piece) if run is None else run)
+            if isinstance(piece, list):
+                run = self.checks.take_run(piece)
+                outcomes.extend(map(self._taken, piece) if run is None else run)
+            else:
+                outcomes.append(self._taken(piece))
         waiting = [one for one in outcomes if isinstance(one, asyncio.Future)]
         if waiting:
             return self._batch_later(outcomes, waiting, began_ns)
         return self._batch_reply(outcomes, began_ns)
 
-    def _taken(self, check: Check) -> Decision | asyncio.Future[Decision] | Exception:
+    def _taken(
+        self, check: Check | ProblemError
+    ) -> Decision | asyncio.Future[Decision] | Exception:
         """What comes of one check of a batch: a decision, now or later, or what is wrong with it."""
+        if isinstance(check, ProblemError):
+            return check
         try:
             outcome = self.checks.take(check)
         except (ProblemError, HeadgateError) as error:
             return error
-        return outcome if isinstance(outcome, Decision) else asyncio.ensure_future(outcome)
+        return outcome if isinstance(outcome, Decision) else _future_of(outcome)
 
     def decide(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001
         """`POST /decide`: a request's attributes, put to the rules."""
@@ -134,7 +138,7 @@ class Endpoints:
             except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
                 return self._trouble(error, began_ns)
 
-        return Later(asyncio.ensure_future(outcome), finish)
+        return Later(_future_of(outcome), finish)
 
     def _batch_later(
         self, outcomes: list[Any], waiting: list[asyncio.Future[Decision]], began_ns: int
@@ -193,6 +197,11 @@ class Endpoints:
             )
         self._log.error("a check failed: %s", error, exc_info=error)
         return ProblemError(FAILED, "the check could not be made; the log of the service says why")
+
+
+def _future_of(outcome: Awaitable[Decision]) -> asyncio.Future[Decision]:
+    """What to wait with: mostly a future already, and then nothing has to be found out about it."""
+    return outcome if isinstance(outcome, asyncio.Future) else asyncio.ensure_future(outcome)
 
 
 def _result(outcome: Any) -> Decision:

@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
+from operator import itemgetter
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from ..algorithms.base import MAX_EXACT, NEVER
+from ..charge import MAX_KEY_BYTES
 from ..decision import ENGINE
 from .headers import NO_LIMIT
 from .problems import BAD_JSON, BAD_VALUE, ProblemError
@@ -33,6 +36,9 @@ MAX_DEPTH: Final = 32
 MAX_BATCH: Final = 1_000
 MAX_DESCRIPTORS: Final = 32
 MAX_SHOWN: Final = 256
+SHORT_KEY: Final = MAX_KEY_BYTES // 4
+"""A key of so many characters fits, whatever they are."""
+RETRY_AFTER: Final = itemgetter(2)
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder raises."""
 
@@ -85,10 +91,17 @@ class Release(msgspec.Struct, gc=False):
     token: str
 
 
-class Batch(msgspec.Struct, gc=False):
-    """The body of `POST /check/batch`, all of it good."""
+class PlainCheck(Check, gc=False):
+    """A check whose key and cost are certainly good; what is not plain may still be."""
 
-    checks: list[Check]
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=SHORT_KEY)]
+    cost: Annotated[int, msgspec.Meta(ge=0, le=MAX_EXACT)] | UnsetType = UNSET
+
+
+class Batch(msgspec.Struct, gc=False):
+    """The body of `POST /check/batch`, all of it plain."""
+
+    checks: list[PlainCheck]
 
 
 class RawBatch(msgspec.Struct, gc=False):
@@ -111,8 +124,8 @@ class Decide(msgspec.Struct, gc=False, omit_defaults=True):
     cost: int | None = None
 
 
-class Answer(msgspec.Struct, gc=False, omit_defaults=True):
-    """What a decision looks like in JSON."""
+class PlainAnswer(msgspec.Struct, gc=False, omit_defaults=True):
+    """What a decision looks like in JSON, if there is nothing special about it."""
 
     key: str
     allowed: bool
@@ -125,12 +138,17 @@ class Answer(msgspec.Struct, gc=False, omit_defaults=True):
     reset_after: float
     backoff_level: int
     source: str
+
+
+class Answer(PlainAnswer, gc=False, omit_defaults=True):
+    """What any decision looks like."""
+
     rule: str | None = None
     never: bool = False
     degraded: bool = False
     token: str | None = None
     reason: str | None = None
-    rules: tuple[Answer, ...] = ()
+    rules: tuple[PlainAnswer, ...] = ()
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -144,11 +162,11 @@ _ESCAPES = re.compile(
 """Escapes in strings: a whole surrogate pair, half of one, or any other."""
 
 
-def answer_of(decision: Decision, reason: str | None = None) -> Answer:
+def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
     """The JSON form of a decision."""
     key, limit, (allowed, remaining, retry_us, reset_us, level), context = decision
     if context is ENGINE and retry_us >= 0:  # The usual case, in front of the questions.
-        return Answer(
+        return PlainAnswer(
             key,
             allowed,
             limit.limit,
@@ -179,23 +197,23 @@ def answer_of(decision: Decision, reason: str | None = None) -> Answer:
     )
 
 
-def answers_of(run: Run) -> list[Answer]:
+def answers_of(run: Run) -> list[PlainAnswer]:
     """The JSON form of decisions that have most in common."""
     keys, limit, answers, context, _ = run
-    units, algorithm, source, rule = limit.limit, limit.name, context.source, context.rule
+    if context is not ENGINE or NEVER in map(RETRY_AFTER, answers):
+        return [answer_of(decision) for decision in run.decisions()]
+    units, algorithm = limit.limit, limit.name
     return [
-        Answer(
+        PlainAnswer(
             key,
             allowed,
             units,
             remaining,
             algorithm,
-            retry_us / 1_000_000 if retry_us >= 0 else None,
+            retry_us / 1_000_000,
             reset_us / 1_000_000,
             level,
-            source,
-            rule,
-            retry_us < 0,
+            "engine",
         )
         for key, (allowed, remaining, retry_us, reset_us, level) in zip(keys, answers, strict=True)
     ]
