@@ -80,7 +80,7 @@ class Endpoints:
         outcomes: list[Any] = []
         for piece in pieces:
             if isinstance(piece, list):
-                run = self.checks.take_run(piece)
+                run = self.checks.take_run(piece) if len(piece) > 1 else None
                 outcomes.extend(map(self._taken, piece) if run is None else run)
             else:
                 outcomes.append(self._taken(piece))

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import json
 import re
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ..algorithms.base import MAX_EXACT, NEVER
+from ..algorithms.base import MAX_EXACT
 from ..charge import MAX_KEY_BYTES
-from ..decision import ENGINE
+from ..decision import ENGINE, Decision
 from .headers import NO_LIMIT
 from .problems import BAD_JSON, BAD_VALUE, ProblemError
 from .saying import of_msgspec
@@ -29,7 +28,6 @@ from .saying import of_msgspec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..decision import Decision
     from ..engines.base import Run
 
 MAX_DEPTH: Final = 32
@@ -38,7 +36,6 @@ MAX_DESCRIPTORS: Final = 32
 MAX_SHOWN: Final = 256
 SHORT_KEY: Final = MAX_KEY_BYTES // 4
 """A key of so many characters fits, whatever they are."""
-RETRY_AFTER: Final = itemgetter(2)
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a decoder raises."""
 
@@ -200,8 +197,8 @@ def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
 def answers_of(run: Run) -> list[PlainAnswer]:
     """The JSON form of decisions that have most in common."""
     keys, limit, answers, context, _ = run
-    if context is not ENGINE or NEVER in map(RETRY_AFTER, answers):
-        return [answer_of(decision) for decision in run.decisions()]
+    if context is not ENGINE:
+        return list(map(answer_of, run.decisions()))
     units, algorithm = limit.limit, limit.name
     return [
         PlainAnswer(
@@ -214,6 +211,10 @@ def answers_of(run: Run) -> list[PlainAnswer]:
             reset_us / 1_000_000,
             level,
             "engine",
+        )
+        if retry_us >= 0
+        else answer_of(
+            Decision((key, limit, (allowed, remaining, retry_us, reset_us, level), context))
         )
         for key, (allowed, remaining, retry_us, reset_us, level) in zip(keys, answers, strict=True)
     ]
