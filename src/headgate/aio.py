@@ -28,6 +28,7 @@ from .ruled import (
     UNMATCHED,
     Explanation,
     OnError,
+    OnFailure,
     Question,
     Ruled,
     RulesLike,
@@ -62,6 +63,7 @@ class AsyncLimiter:
         namespace: str = "",
         rules: RulesLike | None = None,
         on_error: OnError = "raise",
+        on_failure: OnFailure | None = None,
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -71,7 +73,7 @@ class AsyncLimiter:
         self._engine = opened.scoped(namespace) if namespace else opened
         self._log = logger or logging.getLogger("headgate")
         self._bound: dict[str | None, dict[RateLike, AsyncHit]] = {}
-        self._ruled: Ruled[AsyncHit] = Ruled(rules, on_error, self._engine.bind)
+        self._ruled: Ruled[AsyncHit] = Ruled(rules, on_error, self._engine.bind, on_failure)
         self._at_once: Engine | None = getattr(self._engine, "at_once", None)
 
     @classmethod

@@ -14,7 +14,17 @@ from .held import RESERVATION_TTL, Reservation, Slots
 from .opening import is_client, open_engine, url_from_env
 from .rate import RateLike, limits_of
 from .renewal import Renewer
-from .ruled import UNMATCHED, Explanation, OnError, Ruled, RulesLike, enforced, explained, peeks
+from .ruled import (
+    UNMATCHED,
+    Explanation,
+    OnError,
+    OnFailure,
+    Ruled,
+    RulesLike,
+    enforced,
+    explained,
+    peeks,
+)
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
@@ -51,6 +61,7 @@ class Limiter:
 
     `rules` is what `decide_request` goes by: a file, the URL of a source, or rules that were read already. `on_error` is for
     rules that do not say what happens when the engine fails: `raise`, or let requests pass (`open`) or deny them (`closed`).
+    `on_failure` is told each error of the engine that rules answer for, so that an outage is seen by more than the callers.
     """
 
     def __init__(
@@ -60,6 +71,7 @@ class Limiter:
         namespace: str = "",
         rules: RulesLike | None = None,
         on_error: OnError = "raise",
+        on_failure: OnFailure | None = None,
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -70,7 +82,7 @@ class Limiter:
         self._log = logger or logging.getLogger("headgate")
         self._bound: dict[str | None, dict[RateLike, Hit]] = {}
         self._renewer = Renewer(self._log)
-        self._ruled: Ruled[Hit] = Ruled(rules, on_error, self._engine.bind)
+        self._ruled: Ruled[Hit] = Ruled(rules, on_error, self._engine.bind, on_failure)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **settings: Any) -> Self:

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 OnError: TypeAlias = Literal["raise", "open", "closed"]
 """What a limiter does when its engine fails and a rule does not say."""
 
+OnFailure: TypeAlias = "Callable[[EngineError], None]"
+"""Told about each failure of the engine that rules have an answer to."""
+
 CLOSED_RETRY_US: Final = 1_000_000
 """When to come back after a denial that only says that the engine is away."""
 
@@ -100,12 +103,17 @@ class Ruled(Generic[H]):
     """A limiter's rules, and how its engine counts for each of them. `bind` is the engine's."""
 
     def __init__(
-        self, rules: RulesLike | None, on_error: OnError, bind: Callable[[Limit, str | None], H]
+        self,
+        rules: RulesLike | None,
+        on_error: OnError,
+        bind: Callable[[Limit, str | None], H],
+        on_failure: OnFailure | None = None,
     ) -> None:
         if on_error not in {"raise", "open", "closed"}:
             raise UsageError(f"on_error is 'raise', 'open' or 'closed', not {on_error!r}")
         self._on_error = on_error
         self._bind = bind
+        self._on_failure = on_failure
         self._rules: CurrentRules | None = None
         self.owned = False
         """Whether the rules were opened here, and have to be closed."""
@@ -162,6 +170,8 @@ class Ruled(Generic[H]):
 
     def failed(self, question: Question[H], error: EngineError) -> Decision:
         """The answer when the engine has none; raises `error` where that is what was asked for."""
+        if self._on_failure is not None:
+            self._on_failure(error)
         says = {
             charge.rule: self._when_failed(charge.rule or "")
             for charge in question.charges

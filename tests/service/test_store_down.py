@@ -105,3 +105,20 @@ def test_a_password_is_in_no_output(tmp_path: Path) -> None:
         assert "***" in seen[1]
         assert "does not answer" in one.log
     assert canary not in one.log
+
+
+def test_rules_that_answer_for_a_lost_store_do_not_hide_that_it_is_lost(tmp_path: Path) -> None:
+    """Nobody listens on port 1; the board is elsewhere, so only decisions can tell."""
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps(RULES))
+    options = ("--engine", "redis://127.0.0.1:1", "--set", "board=memory://", "--rules", str(rules))
+    with service(*options) as one:
+        page = {"path": "/pages/1", "ip": "203.0.113.9"}
+        for _ in range(3):
+            assert one.ask("POST", "/decide", page)[2]["source"] == "open"
+        assert one.ask("GET", "/health")[2]["status"] == "degraded"
+        assert one.ask("POST", "/check", {"key": "k"})[0] == 503
+        assert one.ask("POST", "/decide", {"path": "/none"})[2]["allowed"] is True
+        assert one.ask("POST", "/decide", page)[2]["degraded"] is True
+        assert one.log.count("the store does not answer") == 1
+        assert "the store answers again" not in one.log

@@ -122,7 +122,7 @@ class Endpoints:
         node = self._node
         node.recorder.record(decision, took_ns)
         if not node.store.up:
-            node.store.answered()
+            node.store.heard(decision)
         reason = None if decision[3] is not BANNED else self.checks.reason(decision)
         status = DENIED if as_status and not decision[2][0] else OK
         return (
@@ -176,8 +176,8 @@ class Endpoints:
                     continue
                 recorder.record(decision, share_ns)
                 answers.append(wire.answer_of(decision, self.checks.reason(decision)))
-            if not store.up:
-                store.answered()
+                if not store.up:
+                    store.heard(decision)
         return (OK, JSON + process_time_line(took_ns), wire.encode({"decisions": answers}))
 
     def _trouble(self, error: Exception, began_ns: int) -> Reply:

@@ -207,12 +207,18 @@ def build_node(
     """A node as the settings describe it, not started yet."""
     rules = _open_rules(settings)
     on_error: Any = settings.on_error
+    store = StoreWatch()
     limiter = AsyncLimiter(
-        settings.engine, namespace=settings.namespace, rules=rules, on_error=on_error
+        settings.engine,
+        namespace=settings.namespace,
+        rules=rules,
+        on_error=on_error,
+        on_failure=store.failed,
     )
     return Node(
         settings=settings,
         limiter=limiter,
+        store=store,
         rules=rules,
         port=port or settings.port,
         worker=worker,

@@ -1,6 +1,6 @@
 """StoreWatch: knows whether the engine's store answers, and says so once.
 
-Every check tells how it went. The first failure begins an outage: one line in the log, and a probe every second that ends the
+Every decision tells how it went; one that rules or a cache made in the store's place is no sign of life. The first failure begins an outage: one line in the log, and a probe every second that ends the
 outage by itself when the store is back, even if nobody asks for anything meanwhile. The end of it is one more line.
 """
 
@@ -15,6 +15,7 @@ from ..algorithms import FixedWindow
 from ..errors import EngineError
 
 if TYPE_CHECKING:
+    from ..decision import Decision
     from ..engines.base import AsyncEngine
 
 PROBE_EVERY: Final = 1.0
@@ -65,8 +66,14 @@ class StoreWatch:
         if self._engine is not None:
             self._probe = asyncio.get_running_loop().create_task(self._keep_probing(self._engine))
 
+    def heard(self, decision: Decision) -> None:
+        """A decision was made, by the engine or in its place; only needed while the store counts as down."""
+        context = decision[3]
+        if context.source == "engine" and not context.degraded and decision.limited:
+            self.answered()
+
     def answered(self) -> None:
-        """A call has been answered; cheap, and only needed while the store counts as down."""
+        """The store itself has answered."""
         if not self.up:
             self._log.warning("the store answers again, after %.1f s", self.down_for)
             self.up = True
