@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from headgate.engines.redis.codec import Codec
+from headgate.engines.redis.codec import Codec, form_of
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.operations import Operations
 from headgate.engines.redis.scripts import library
@@ -40,11 +40,10 @@ class Ceiling:
         operations = Operations(codec, BATCH)
         plain = codec.plain_maker(limit, None)
         choices = random.Random(7).choices
+        batches = [[plain(key) for key in choices(keys, k=BATCH)] for _ in range(PREPARED)]
         self._calls = [
-            hiredis.pack_command(
-                operations.errand(0, [plain(key) for key in choices(keys, k=BATCH)]).command
-            )
-            for _ in range(PREPARED)
+            hiredis.pack_command(operations.errand(0, batch, form_of(batch)).command)
+            for batch in batches
         ]
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -16,12 +16,12 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import FixedWindow, SlidingLog, SlidingWindow, TokenBucket
-from ..charge import Kind, require_key
+from ..charge import ONE, Kind, require_key
 from ..decision import Decision
 from ..fork import remember
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ..algorithms import Limit
     from ..charge import Request
@@ -298,40 +298,26 @@ class AsyncDenyCache:
         book, ticks = self._book, self.clock.ticks
         denials = book.of(limit, rule)
 
-        def note(decision: Decision, cost: int, sent_ns: int, era: int) -> None:
-            if decision[2][0]:
+        def note(decision: Decision, asked: tuple[int, int, int]) -> None:
+            if not decision[2][0]:
+                denials.remember(decision, *asked)
+            elif denials._known:
                 denials.forget(decision[0])
-            else:
-                denials.remember(decision, cost, sent_ns, era)
 
-        async def note_later(answer: Awaitable[Decision], cost: int, sent_ns: int, era: int) -> Any:
-            decision = await answer
-            note(decision, cost, sent_ns, era)
-            return decision
+        bind_one = getattr(self._engine, "bind_one", None)
+        one = None if bind_one is None else bind_one(limit, rule, note)
 
         def hit(key: str, cost: int) -> Any:
             nonlocal denials
-            known = denials.recall(key, cost)
+            known = denials.recall(key, cost) if denials._known else None
             if known is not None:
                 return known
             if denials.retired:
                 denials = book.of(limit, rule)
-            sent_ns, era = ticks(), book.era
-            answer = ask(key, cost)
-            if isinstance(answer, Decision):
-                note(answer, cost, sent_ns, era)
-            elif isinstance(answer, asyncio.Future):
-                # Whoever waits is woken after this: callbacks are called in the order they came.
-                answer.add_done_callback(
-                    lambda done: (
-                        None
-                        if done.cancelled() or done.exception() is not None
-                        else note(done.result(), cost, sent_ns, era)
-                    )
-                )
-            else:
-                return note_later(answer, cost, sent_ns, era)
-            return answer
+            asked = (cost, ticks(), book.era)
+            if one is not None and cost is ONE:
+                return one(key, asked)
+            return _noted(ask(key, cost), note, asked)
 
         return hit
 
@@ -382,6 +368,30 @@ class AsyncDenyCache:
     async def aclose(self) -> None:
         """See `Engine.close`."""
         await self._engine.aclose()
+
+
+def _noted(answer: Any, note: Callable[[Decision, Any], None], asked: Any) -> Any:
+    """The answer, of which a note is made before anybody sees it."""
+    if isinstance(answer, Decision):
+        note(answer, asked)
+        return answer
+    if not isinstance(answer, asyncio.Future):
+        return _note_later(answer, note, asked)
+    # Whoever waits is woken after this: callbacks are called in the order they came.
+    answer.add_done_callback(
+        lambda done: (
+            None if done.cancelled() or done.exception() is not None else note(done.result(), asked)
+        )
+    )
+    return answer
+
+
+async def _note_later(
+    answer: Awaitable[Decision], note: Callable[[Decision, Any], None], asked: Any
+) -> Decision:
+    decision = await answer
+    note(decision, asked)
+    return decision
 
 
 def plain_charge(request: Request) -> tuple[str, Limit, int, str | None] | None:

@@ -8,6 +8,7 @@ link yet, an error reply, a lost connection) does a task take the batch over and
 from __future__ import annotations
 
 import asyncio
+from asyncio import get_running_loop
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from ...errors import EngineError
 from .advice import warn_about_eviction
 from .batcher import Batch, Batcher, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
+from .codec import form_of
 from .failures import NotSent, Refused, Unanswered, nonsense, refused, timed_out, unanswered
 from .link import Link, connect
 from .meter import Meter
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from ...decision import Decision
     from ..base import AsyncHit, Page, Usage
     from .batcher import Waiting
-    from .codec import Part, Plain
+    from .codec import Part, Plain, Witness
     from .options import Address, Options
 
 
@@ -60,18 +62,35 @@ class AsyncRedisEngine(Shell):
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """A function that takes units of `limit` for a key, together with others of the same tick."""
         operations = self._operations
-        plain = operations.codec.plain_maker(limit, rule)
-        is_calendar = isinstance(limit, CalendarWindow)
+        one = self.bind_one(limit, rule)
 
         def hit(key: str, cost: int) -> asyncio.Future[Decision]:
-            part: Part | Plain
-            if cost is ONE and not is_calendar:
-                part = plain(key)
-            else:
-                part = operations.codec.part(Request((Charge(key, limit, cost, rule=rule),)))
-            return self._state().batcher(operations.slot(part)).ask(operations, part)
+            if one is not None and cost is ONE:
+                return one(key)
+            return self._ask(operations.codec.part(Request((Charge(key, limit, cost, rule=rule),))))
 
         return hit
+
+    def bind_one(
+        self, limit: Limit, rule: str | None = None, witness: Witness | None = None
+    ) -> Callable[..., asyncio.Future[Decision]] | None:
+        """`bind` for one unit, with a witness, who is given what is passed besides the key; not for calendars."""
+        if isinstance(limit, CalendarWindow):
+            return None
+        operations, loops = self._operations, self._loops
+        slot, clustered = operations.slot, operations.clustered
+        plain = operations.codec.plain_maker(limit, rule, witness)
+
+        def hit(key: str, given: Any = None) -> asyncio.Future[Decision]:
+            part = plain(key, given)
+            state = loops.get(get_running_loop()) or self._state()
+            return state.batchers[slot(part) if clustered else 0].ask(operations, part)
+
+        return hit
+
+    def _ask(self, part: Part | Plain, ends: float | None = None) -> asyncio.Future[Decision]:
+        operations = self._operations
+        return self._state().batchers[operations.slot(part)].ask(operations, part, ends)
 
     async def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """Decide each request, all or nothing."""
@@ -80,15 +99,14 @@ class AsyncRedisEngine(Shell):
     async def _decide(
         self, requests: Sequence[Request], ends: float | None = None
     ) -> list[Decision]:
-        operations, state = self._operations, self._state()
+        operations = self._operations
         asked: list[Any] = []
         for request in requests:
             groups = groups_of(request, operations.codec.keys.tag) if operations.clustered else []
             if len(groups) > 1:
                 asked.append(self._decide_spread(request, groups))
             else:
-                part = operations.codec.part(request)
-                asked.append(state.batcher(operations.slot(part)).ask(operations, part, ends))
+                asked.append(self._ask(operations.codec.part(request), ends))
         if len(asked) == 1:
             return [await asked[0]]
         return list(await asyncio.gather(*asked))
@@ -137,7 +155,7 @@ class AsyncRedisEngine(Shell):
             while True:
                 match listing.send(outcome):
                     case Scan(node, command):
-                        outcome = await self._ask(nodes[node], command)
+                        outcome = await self._ask_node(nodes[node], command)
                     case errand:
                         outcome = await self._run(errand)
         except StopIteration as done:
@@ -167,7 +185,9 @@ class AsyncRedisEngine(Shell):
         """Send a batch on its way; called by the batcher, within a tick."""
         state = self._state()
         operations = batch[0][2]
-        errand = operations.errand(slot, [part for _, part, _, _ in batch])
+        parts = [waiting[1] for waiting in batch]
+        batch.form = form_of(parts)
+        errand = operations.errand(slot, parts, batch.form)
         address = self._topology.address(slot)
         link = None if address is None else state.links.get((address, False))
         if address is None or link is None or not link.is_open:
@@ -179,7 +199,8 @@ class AsyncRedisEngine(Shell):
             if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
                 state.spawn(self._send_carefully(state, errand, batch, first=reply))
                 return
-            state.batcher(slot).done(batch)
+            batcher = state.batchers[slot]
+            batcher.done(batch)
             if self.meter.on_batch is not None:
                 self.meter.on_batch(state.time() - batch.since, len(batch))
             if isinstance(reply, Unanswered):
@@ -191,6 +212,7 @@ class AsyncRedisEngine(Shell):
             except Exception:  # A bug of ours; whoever waits must not wait for the deadline.
                 fail(batch, nonsense(reply))
                 raise
+            batcher.answered()
             if stale:
                 state.spawn(self._send_again(stale, reply[0]))
 
@@ -214,7 +236,7 @@ class AsyncRedisEngine(Shell):
             fail(batch, error)
             raise
         finally:
-            state.batcher(errand.slot).done(batch)
+            state.batchers[errand.slot].done(batch)
 
     async def _send_again(self, stale: list[Waiting], now_us: int) -> None:
         """Send requests again with calendars as they are at the store's time."""
@@ -222,7 +244,9 @@ class AsyncRedisEngine(Shell):
             again = operations.again(part, now_us)
             try:
                 errand = operations.errand(operations.slot(again), [again])
-                answer([(future, again, operations, ends)], await self._run(errand, ends=ends))
+                answer(
+                    Batch([(future, again, operations, ends)]), await self._run(errand, ends=ends)
+                )
             except EngineError as error:
                 fail([(future, part, operations, ends)], error)
 
@@ -281,11 +305,7 @@ class AsyncRedisEngine(Shell):
                 await self._undo([token], ends)
                 return None
             case Look(request):
-                operations = self._operations
-                part = operations.codec.part(request, look=True)
-                return (
-                    await self._state().batcher(operations.slot(part)).ask(operations, part, ends)
-                )
+                return await self._ask(self._operations.codec.part(request, look=True), ends)
             case _:
                 return (await self._decide([step], ends))[0]
 
@@ -305,7 +325,7 @@ class AsyncRedisEngine(Shell):
         address = self._topology.address(0)
         return [] if address is None else [address]
 
-    async def _ask(self, address: Address, command: tuple[Any, ...]) -> Any:
+    async def _ask_node(self, address: Address, command: tuple[Any, ...]) -> Any:
         try:
             async with asyncio.timeout(self.options.deadline):
                 link = await self._state().link(address)
@@ -402,6 +422,17 @@ class AsyncRedisEngine(Shell):
                     raise refused(str(unwelcome)) from unwelcome
 
 
+class Batchers(dict[int, Batcher]):
+    """The batcher of each slot, made when it is first asked for."""
+
+    def __init__(self, new: Callable[[int], Batcher]) -> None:
+        self._new = new
+
+    def __missing__(self, slot: int) -> Batcher:
+        batcher = self[slot] = self._new(slot)
+        return batcher
+
+
 class LoopState:
     """What belongs to one event loop: its links, its batchers, its helping tasks."""
 
@@ -415,26 +446,22 @@ class LoopState:
         self.time = loop.time
         self._options = options
         self._send = send
-        self._batchers: dict[int, Batcher] = {}
+        self.batchers = Batchers(self._new_batcher)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connecting: dict[tuple[Address, bool], asyncio.Lock] = {}
         self.links: dict[tuple[Address, bool], Link] = {}
         self.discovering = asyncio.Lock()
         self.warned = False
 
-    def batcher(self, slot: int) -> Batcher:
-        """The batcher of a slot."""
-        batcher = self._batchers.get(slot)
-        if batcher is None:
-            options = self._options
-            limits = (options.max_batch, options.max_in_flight, options.deadline)
-            batcher = self._batchers[slot] = Batcher(self._loop, slot, self._send, limits)
-        return batcher
+    def _new_batcher(self, slot: int) -> Batcher:
+        options = self._options
+        limits = (options.max_batch, options.max_in_flight, options.deadline)
+        return Batcher(self._loop, slot, self._send, limits)
 
     @property
     def queued(self) -> int:
         """Requests that wait for their batch to leave."""
-        return sum(len(batcher) for batcher in self._batchers.values())
+        return sum(len(batcher) for batcher in self.batchers.values())
 
     async def link(self, address: Address, *, sentinel: bool = False) -> Link:
         """An open link to a server; those who want one at the same time share it."""

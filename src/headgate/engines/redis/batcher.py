@@ -5,6 +5,10 @@ are on their way to a server at once; what comes meanwhile waits and travels wit
 larger the batches. A caller that is cancelled before its batch leaves is left out; one that is cancelled later does
 not hurt the others.
 
+**One alone does not wait.** Who travelled alone and asks again in the very turn of the loop that brought the answer is sent
+at once: nobody is left behind, and the link has just been seen alive. All others leave at the end of the tick, with whoever
+else asks in it and after the loop had a look whether the link was closed, or as soon as a batch is full.
+
 **Two halves.** A server answers all that it finds on a connection before it sends the first answer, and while it does this
 we would have nothing to do, and then the other way round. So one call leaves at a time, with at most half of all that is
 asked for: the server decides one half while the answers to the other are handed out.
@@ -15,16 +19,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...decision import Decision
 from ...errors import HeadgateError, UsageError
-from .codec import MAX_RULES, NUMBERS_PER_STEP
+from .codec import MAX_RULES, NUMBERS_PER_STEP, Plain
 from .failures import timed_out
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from ...decision import Decision
-    from .codec import Part, Plain
+    from ...algorithms import Answer
+    from .codec import Form, Part, Reply
     from .link import Link
     from .operations import Operations
 
@@ -43,6 +48,8 @@ class Batch(list[Waiting]):
     """When they were sent."""
     over: bool = False
     """Whether everybody has been answered."""
+    form: Form | None = None
+    """The form of all requests, if they are plain and of one limit."""
 
     def leave_on(self, link: Link, now: float) -> None:
         """Note on what, and when, they are sent."""
@@ -60,7 +67,7 @@ class Batch(list[Waiting]):
 
 Sender: TypeAlias = "Callable[[int, Batch], None]"
 WORTHWHILE = 16
-"""So many travel together rather than in two halves: a call has a price of its own."""
+"""So many at least are worth a call of their own, which has its price; fewer travel with the others."""
 
 
 class Batcher:
@@ -82,6 +89,8 @@ class Batcher:
         self._in_flight = 0
         self._under_way = 0
         self._scheduled = False
+        self._alone = False
+        self._fresh = False
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -98,10 +107,18 @@ class Batcher:
         else:
             timer = loop.call_at(ends, self._expire)
             future.add_done_callback(lambda _: timer.cancel())
-        self._queue.append((future, part, operations, ends))
+        waiting = (future, part, operations, ends)
+        if self._fresh and not self._in_flight and not self._queue and type(part) is Plain:
+            self._dispatch(Batch((waiting,)))
+            if self._timer is None:
+                self._watch()
+            return future
+        self._queue.append(waiting)
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush)
+        elif len(self._queue) >= self._max_batch:
+            self._leave(self._max_batch)
         return future
 
     def done(self, batch: Batch) -> None:
@@ -110,17 +127,32 @@ class Batcher:
         if self._queue:
             self._flush()
 
+    def answered(self) -> None:
+        """Everybody has been told: until their turn of the loop is over, one who is alone may leave at once."""
+        if self._alone and not self._in_flight:
+            self._fresh = True
+            self._loop.call_soon(self._end_turn)  # After those who have been told.
+
+    def _end_turn(self) -> None:
+        self._fresh = False
+
     def _flush(self) -> None:
+        """The tick is over."""
         self._scheduled = False
+        self._leave(self._half())
         if self._queue and self._in_flight < self._max_in_flight:
-            batch = self._next_batch()
-            if batch:
-                self._dispatch(batch)
-            if self._queue and self._in_flight < self._max_in_flight:
-                self._scheduled = True
-                self._loop.call_soon(self._flush)  # After this one has been written.
+            self._scheduled = True
+            self._loop.call_soon(self._flush)
         if self._timer is None and (self._queue or self._sent):
             self._watch()
+
+    def _leave(self, most: int) -> None:
+        """Send the next batch, if one more may be on its way."""
+        if self._queue and self._in_flight < self._max_in_flight:
+            batch = self._next_batch(min(most, self._max_batch))
+            self._alone = len(batch) == 1
+            if batch:
+                self._dispatch(batch)
 
     def _landed(self, batch: Batch) -> None:
         batch.over = True
@@ -144,21 +176,20 @@ class Batcher:
             for waiting in batch:
                 self._dispatch(Batch([waiting]))
 
-    def _next_batch(self) -> Batch:
+    def _next_batch(self, most: int) -> Batch:
         batch = Batch()
         rules: set[bytes] = set()
         last = None
         queue = self._queue
-        half = (len(queue) + self._under_way + 1) // 2
-        most = min(self._max_batch, max(half, WORTHWHILE))
         while queue and len(batch) < most:
             waiting = queue.popleft()
-            if waiting[0].done():  # Cancelled, or out of time.
+            future, part, _, _ = waiting
+            if future.done():  # Cancelled, or out of time.
                 continue
-            its_rules = waiting[1].rules
-            if its_rules is not last:  # Most are of one limit, and share its rules.
-                last = its_rules
-                rules.update(its_rules)
+            shared = part[2] if type(part) is Plain else part
+            if shared is not last:  # Most are of one limit, and share its form.
+                last = shared
+                rules.update(shared.rules)
                 if len(rules) > MAX_RULES:
                     if batch:
                         queue.appendleft(waiting)
@@ -166,11 +197,17 @@ class Batcher:
                     too_many = (
                         f"a request has at most {MAX_RULES} different limits, not {len(rules)}"
                     )
-                    waiting[0].set_exception(UsageError(too_many))
+                    future.set_exception(UsageError(too_many))
                     rules.clear()
                     continue
             batch.append(waiting)
         return batch
+
+    def _half(self) -> int:
+        """How many leave now: half of all that is asked for, or all who wait if few would stay behind."""
+        waiting = len(self._queue)
+        half = (waiting + self._under_way + 1) // 2
+        return half if waiting - half >= WORTHWHILE else waiting
 
     def _watch(self) -> None:
         """Wake when the first who waits runs out of time; those with less than usual wake us themselves."""
@@ -204,15 +241,36 @@ class Batcher:
         self._watch()
 
 
-def answer(batch: list[Waiting], reply: Any) -> list[Waiting]:
+def answer(batch: Batch, reply: Any) -> list[Waiting]:
     """Give everyone in a batch their answer; returns those whose calendar has to be sent again."""
-    at = 1
-    stale: list[Waiting] = []
+    codec, form = batch[0][2].codec, batch.form
     try:
-        batch[0][2].codec.check(reply, sum([len(waiting[1].keys) for waiting in batch]))
+        if form is None:
+            codec.check(reply, sum([len(waiting[1].keys) for waiting in batch]))
+        elif (answers := codec.plain_answers(reply, len(batch))) is not None:
+            _answer_alike(batch, form, answers)
+            return []
     except HeadgateError as error:
         fail(batch, error)
-        return stale
+        return []
+    return _answer_each(batch, reply)
+
+
+def _answer_alike(batch: Batch, form: Form, answers: Iterator[Answer]) -> None:
+    """Plain requests of one limit: nearly everything is, so this is short."""
+    limit, context, witness = form.limit, form.context, form.witness
+    plain: Any = batch
+    for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers, strict=True):
+        if not future.done():
+            decision = Decision((key, limit, its_answer, context))
+            if witness is not None:
+                witness(decision, given)
+            future.set_result(decision)
+
+
+def _answer_each(batch: Batch, reply: Reply) -> list[Waiting]:
+    at = 1
+    stale: list[Waiting] = []
     for waiting in batch:
         future, part, operations, _ = waiting
         if not future.done():
@@ -224,6 +282,8 @@ def answer(batch: list[Waiting], reply: Any) -> list[Waiting]:
                 if decision is None:
                     stale.append(waiting)
                 else:
+                    if type(part) is Plain and part[2].witness is not None:
+                        part[2].witness(decision, part[3])
                     future.set_result(decision)
         at += NUMBERS_PER_STEP * len(part.keys)
     return stale

@@ -30,7 +30,7 @@ from .failures import nonsense
 from .scripts import ALGORITHMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ...algorithms import Answer, Limit
     from .keys import KeyCodec
@@ -80,29 +80,47 @@ def numbers_of(limit: Limit, now_us: int) -> tuple[int, ...]:  # noqa: PLR0911 -
     raise UsageError(f"the redis engine does not know how to count {limit!r}")
 
 
-class Plain:
-    """The usual request on its way, one unit of one limit: cheap to make, and two bytes on the wire."""
+Witness: TypeAlias = "Callable[[Decision, Any], None]"
+"""Is shown the decision, and what it gave along with the question, before whoever asked is told."""
 
-    __slots__ = ("context", "key", "keys", "limit", "rules")
+
+class Form:
+    """What all plain requests of one limit have in common."""
+
+    __slots__ = ("context", "limit", "rules", "witness")
 
     def __init__(
-        self,
-        key: str,
-        keys: tuple[bytes],
-        rules: tuple[bytes],
-        limit: Limit,
-        context: Context,
+        self, limit: Limit, rules: tuple[bytes], context: Context, witness: Witness | None
     ) -> None:
-        self.key = key
-        self.keys = keys
-        self.rules = rules
         self.limit = limit
+        self.rules = rules
         self.context = context
+        self.witness = witness
+
+
+class Plain(tuple[str, bytes, Form, Any]):
+    """The usual request on its way, one unit of one limit: key, name, form, and what its witness gave along.
+
+    A tuple, because nothing is cheaper to make: the fast path reads it by place.
+    """
+
+    __slots__ = ()
+
+    @property
+    def keys(self) -> tuple[bytes]:
+        """The name of its state."""
+        return (self[1],)
+
+    @property
+    def rules(self) -> tuple[bytes]:
+        """Its packed rule."""
+        return self[2].rules
 
     @property
     def request(self) -> Request:
         """The request it stands for."""
-        return Request((Charge(self.key, self.limit, rule=self.context.rule),))
+        key, _, form, _ = self
+        return Request((Charge(key, form.limit, rule=form.context.rule),))
 
 
 @dataclass(slots=True)
@@ -156,14 +174,18 @@ class Codec:
         require_key(key)
         return self.keys.state(self._prefix(limit, rule), key)
 
-    def plain_maker(self, limit: Limit, rule: str | None) -> Callable[[str], Plain]:
+    def plain_maker(
+        self, limit: Limit, rule: str | None, witness: Witness | None = None
+    ) -> Callable[..., Plain]:
         """A function that makes the plain request of a key: the fast path, with everything at hand."""
-        name = self.keys.namer(self._prefix(limit, rule))
-        rules = (self.rule(limit),)
+        before, longest = self.keys.plain_before(self._prefix(limit, rule))
         context = ENGINE if rule is None else Context(rule=rule)
+        form = Form(limit, (self.rule(limit),), context, witness)
 
-        def plain(key: str) -> Plain:
-            return Plain(key, (name(key),), rules, limit, context)
+        def plain(key: str, given: Any = None) -> Plain:
+            if type(key) is str and 0 < len(key) <= longest and key.isascii():
+                return Plain((key, before + key.encode(), form, given))
+            return Plain((key, self.state_name(key, limit, rule), form, given))
 
         return plain
 
@@ -193,19 +215,22 @@ class Codec:
             record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
         return Part(request, names, rules, token, request.token, record, look)
 
+    def take_command(
+        self, words: tuple[bytes, bytes], form: Form, names: Sequence[bytes]
+    ) -> list[Any]:
+        """The call that takes one unit for each of these names; it begins with these words."""
+        return [*words, len(names), *names, *form.rules, *self._unusual()]
+
+    def _unusual(self) -> tuple[bytes, ...]:
+        """Time and flags, where they are not the server's clock and none."""
+        return (self.head() + self._flags,) if self._test_clock or self._receipts else ()
+
     def command(self, words: tuple[bytes, bytes], parts: Sequence[Part | Plain]) -> list[Any]:
-        """The call that decides a batch; it begins with these words."""
+        """The call that decides any batch; it begins with these words."""
         texts: list[bytes] = []
         rules: dict[bytes, int] = {}
-        body: list[bytes] = []
-        shared = parts[0].rules
-        names = [part.keys[0] for part in parts if part.rules is shared]
-        if type(parts[0]) is Plain and len(names) == len(parts):  # All are plain and of one limit.
-            rules[shared[0]] = 1
-            body.append(PLAIN[1] * len(parts))
-        else:
-            names = [name for part in parts for name in part.keys]
-            body += [self._packed_request(part, rules, texts) for part in parts]
+        body = [self._packed_request(part, rules, texts) for part in parts]
+        names = [name for part in parts for name in part.keys]
         packed = [
             self.head(),
             self._flags,
@@ -257,18 +282,29 @@ class Codec:
         """Refuse what cannot be the reply to a script of ours: wrong in kind, or in length."""
         _require_numbers(reply, 1 + (NUMBERS_PER_STEP + self._receipts) * steps)
 
+    def plain_answers(self, reply: Reply, count: int) -> Iterator[Answer] | None:
+        """The answers to so many plain requests, all at once; `None` when they are not all as usual."""
+        self.check(reply, count)
+        allowed = reply[1::NUMBERS_PER_STEP]
+        if self._receipts or min(allowed) < 0:
+            return None
+        return zip(
+            map(bool, allowed), reply[2::5], reply[3::5], reply[4::5], reply[5::5], strict=True
+        )
+
     def decision(self, part: Part | Plain, reply: Reply, at: int) -> Decision | None:
         """Read a request's share of a reply; `None` when its calendar was out of date."""
         if type(part) is Plain:
+            key, _, form, _ = part
             allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
             if allowed < 0:
                 _require_decided(part, allowed)
                 return None
             answer = (allowed == 1, remaining, retry_after_us, reset_after_us, level)
-            context = part.context
+            context = form.context
             if self._receipts:
                 context = context._replace(receipt=_receipt(reply, at))
-            return Decision((part.key, part.limit, answer, context))
+            return Decision((key, form.limit, answer, context))
         assert isinstance(part, Part)
         first = reply[at]
         if first < 0:
@@ -311,6 +347,18 @@ class Codec:
             answer = (retry_after_us == 0, remaining, retry_after_us, reset_after_us, level)
             usages.append(used if used < 0 else Usage(used, answer))
         return usages
+
+
+def form_of(parts: Sequence[Part | Plain]) -> Form | None:
+    """The form of requests that are all plain and of one limit; `None` for any others."""
+    first = parts[0]
+    if type(first) is not Plain:
+        return None
+    form = first[2]
+    for part in parts:
+        if type(part) is not Plain or part[2] is not form:
+            return None
+    return form
 
 
 def not_ours(key: str) -> EngineError:

@@ -36,6 +36,10 @@ class Connection:
             self._socket = _connected(address, options, seconds)
         except OSError as error:
             raise NotSent(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
+        self._news = _poll_of(self._socket)
+        if self._news is not None and options.tls is None:
+            # We wait ourselves: a socket that does looks twice, and is told anew with every call for how long.
+            self._socket.settimeout(0)
         try:
             for command in handshake(options, sentinel=sentinel):
                 reply = self.call(command, seconds)
@@ -48,7 +52,9 @@ class Connection:
 
     def is_usable(self) -> bool:
         """Whether the server has neither closed the connection nor sent anything unasked."""
-        return not _has_news(self._socket)
+        if self._news is None:
+            return not select.select([self._socket], [], [], 0)[0]
+        return not self._news.poll(0)
 
     def call(self, command: Command, seconds: float, *, asking: bool = False) -> Any:
         """Send a command and wait for its reply; an error reply is returned, not raised."""
@@ -57,8 +63,7 @@ class Connection:
             payload = hiredis.pack_command((b"ASKING",)) + payload
         ends = time.monotonic() + seconds
         try:
-            self._socket.settimeout(seconds)
-            self._socket.sendall(payload)
+            self._send(payload, seconds)
             if asking:
                 self._read(ends)
             return self._read(ends)
@@ -70,17 +75,37 @@ class Connection:
         """Close the socket."""
         self._socket.close()
 
+    def _send(self, payload: bytes, seconds: float) -> None:
+        if self._socket.gettimeout() != 0:
+            self._socket.settimeout(seconds)
+            self._socket.sendall(payload)
+            return
+        try:
+            sent = self._socket.send(payload)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(payload):  # More than the system takes at once.
+            self._socket.settimeout(seconds)
+            self._socket.sendall(memoryview(payload)[sent:])
+            self._socket.settimeout(0)
+
     def _read(self, ends: float) -> Any:
         while (reply := self._reader.gets()) is False:
             left = ends - time.monotonic()
             if left <= 0:
                 raise TimeoutError("timed out")
-            self._socket.settimeout(left)
-            data = self._socket.recv(READ_SIZE)
+            data = self._receive(left)
             if not data:
                 raise ConnectionError("the server closed the connection")
             self._reader.feed(data)
         return reply
+
+    def _receive(self, seconds: float) -> bytes:
+        if self._news is None or self._socket.gettimeout() != 0:
+            self._socket.settimeout(seconds)
+        elif not self._news.poll(seconds * 1000):
+            raise TimeoutError("timed out")
+        return self._socket.recv(READ_SIZE)
 
 
 class Pool:
@@ -188,13 +213,13 @@ def handshake(options: Options, *, sentinel: bool) -> list[Command]:
     return commands
 
 
-def _has_news(plain: socket.socket) -> bool:
-    """Whether reading would not block. `select` cannot look at descriptors above 1023."""
+def _poll_of(plain: socket.socket) -> select.poll | None:
+    """Says whether there is anything to read. Where there is none we `select`, which knows no descriptors above 1023."""
     if not hasattr(select, "poll"):
-        return bool(select.select([plain], [], [], 0)[0])
+        return None
     poll = select.poll()
     poll.register(plain, select.POLLIN)
-    return bool(poll.poll(0))
+    return poll
 
 
 def _connected(address: Address, options: Options, seconds: float) -> socket.socket:

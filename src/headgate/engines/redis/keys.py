@@ -20,8 +20,6 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from ...charge import require_key
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -55,23 +53,10 @@ class KeyCodec:
         """The name of a state."""
         return b"hg:s" + self.tag(key) + prefix + self.shown(key)
 
-    def namer(self, prefix: bytes) -> Callable[[str], bytes]:
-        """A function that names the states of keys, and refuses what is no key: `state`, with all at hand."""
+    def plain_before(self, prefix: bytes) -> tuple[bytes, int]:
+        """`(before, longest)`: the name of an ASCII key, if it is no longer than that, is itself after `before`."""
         as_they_are = not self.clustered and not self.hash_all
-        before = b"hg:s" + prefix + b"="
-
-        def name(key: str) -> bytes:
-            if (
-                as_they_are
-                and type(key) is str
-                and key.isascii()
-                and 0 < len(key) <= MAX_PLAIN_BYTES
-            ):
-                return before + key.encode()
-            require_key(key)
-            return self.state(prefix, key)
-
-        return name
+        return b"hg:s" + prefix + b"=", MAX_PLAIN_BYTES if as_they_are else 0
 
     def reservation(self, tag: bytes, token: str) -> bytes:
         """The name of a reservation's record."""

@@ -28,7 +28,8 @@ OnReply: TypeAlias = Callable[[Any], None]
 class Link(asyncio.Protocol):
     """Sends commands, and gives each reply to the one who asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, at_once: bool = False) -> None:
+        self._at_once = at_once
         self._reader = hiredis.Reader()
         self._waiting: deque[OnReply] = deque()
         self._transport: asyncio.Transport | None = None
@@ -75,7 +76,10 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
-        self._transport = transport  # type: ignore[assignment]  # A stream's, by construction.
+        stream: Any = transport
+        if self._at_once:  # uvloop keeps what is written until all that is ready has been run.
+            stream.set_write_buffer_limits(0)
+        self._transport = stream
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop: hand out every complete reply."""
@@ -106,7 +110,8 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
     """Open a link and introduce ourselves; raises `NotSent` when that fails, `Refused` when it always will."""
     loop = asyncio.get_running_loop()
     host, port = address
-    link = Link()
+    # On Cluster there is a call for each slot: those of a tick had better leave together.
+    link = Link(at_once=options.topology != "cluster")
     try:
         async with asyncio.timeout(options.connect_timeout):
             if port == 0:

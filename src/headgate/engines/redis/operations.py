@@ -23,6 +23,7 @@ from .codec import (
     NUMBERS_PER_STEP,
     STALE,
     Codec,
+    Form,
     Part,
     Plain,
     Reply,
@@ -129,7 +130,7 @@ class Operations:
         self.dialect = dialect or Dialect()
         self.clustered = codec.keys.clustered
         self._max_batch = max_batch
-        self._decide = script("decide")
+        self._decide, self._take = script("decide"), script("take")
 
     def slot(self, part: Part | Plain) -> int:
         """The slot of a request; all of its keys are there."""
@@ -151,8 +152,12 @@ class Operations:
             for chunk in self._chunks(pairs)
         ]
 
-    def errand(self, slot: int, parts: Sequence[Part | Plain]) -> Errand:
-        """One call that decides these requests."""
+    def errand(self, slot: int, parts: Sequence[Part | Plain], form: Form | None = None) -> Errand:
+        """One call that decides these requests; `form` if all are of one."""
+        if form is not None:
+            names = [part[1] for part in parts]  # type: ignore[index]  # They are plain.
+            command = self.codec.take_command(self.dialect.words(self._take), form, names)
+            return Errand(tuple(command), slot, self._take)
         command = self.codec.command(self.dialect.words(self._decide), parts)
         return Errand(tuple(command), slot, self._decide)
 

@@ -22,7 +22,7 @@ ALGORITHMS: Final = (
     "concurrency",
 )
 """In the order of `ORDER` in prelude.lua: a step names its algorithm by its place, counted from 1."""
-COMMANDS: Final = ("decide", "settle", "leave_line", "slots", "reset", "limits")
+COMMANDS: Final = ("take", "decide", "settle", "leave_line", "slots", "reset", "limits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,8 @@ def _library_name() -> str:
 
 
 def _text(*commands: str) -> str:
-    return "\n".join(map(_file, ("prelude", *ALGORITHMS, "wire", *commands)))
+    # A dict, because what takes units is there for every command.
+    return "\n".join(map(_file, dict.fromkeys(("prelude", *ALGORITHMS, "wire", "take", *commands))))
 
 
 @cache

@@ -58,7 +58,7 @@ class RedisEngine(Shell):
             if cost is not ONE or is_calendar:
                 return self.decide([Request((Charge(key, limit, cost, rule=rule),))])[0]
             part = plain(key)
-            reply = self._run(operations.errand(operations.slot(part), [part]))
+            reply = self._run(operations.errand(operations.slot(part), [part], part[2]))
             (decision,) = operations.answers([part], reply)
             assert decision is not None  # Only a calendar can be out of date.
             return decision

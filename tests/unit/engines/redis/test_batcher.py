@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from headgate import EngineError, UsageError
+from headgate import EngineError, FixedWindow, UsageError
+from headgate.decision import ENGINE
 from headgate.engines.redis.batcher import Batch, Batcher
-from headgate.engines.redis.codec import MAX_RULES
+from headgate.engines.redis.codec import MAX_RULES, Form, Plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +40,7 @@ class Store:
         return future
 
     def _send(self, _: int, batch: Batch) -> None:
-        names = [waiting[1].name for waiting in batch]  # type: ignore[union-attr]
+        names: list[Any] = [waiting[1][0] for waiting in batch]  # type: ignore[index]
         if "bad" in names:
             raise ValueError("bytes must be in range(0, 256)")
         self.sent.append(names)
@@ -47,6 +48,7 @@ class Store:
             for waiting, name in zip(batch, names, strict=True):
                 waiting[0].set_result(name)
             self.batcher.done(batch)
+            self.batcher.answered()
 
 
 def in_a_loop(test: Callable[[], Any]) -> None:
@@ -126,5 +128,79 @@ def test_a_link_is_given_up_only_when_it_had_time_to_answer() -> None:
         batches[1].link = None  # Its answer came.
         await asyncio.sleep(0.2)
         assert (silent.aborted, answering.aborted) == (1, 0)
+
+    in_a_loop(main)
+
+
+def plain(name: str) -> Any:
+    """A request like nearly all; the store finds its name in the place of its key."""
+    form = Form(FixedWindow(1, 1_000_000), (b"rule",), ENGINE, None)
+    return Plain((name, name.encode(), form, None))
+
+
+def test_who_is_alone_and_asks_again_at_once_does_not_wait_for_the_end_of_the_tick() -> None:
+    async def main() -> None:
+        store = Store()
+        await store.ask(plain("first"))
+        store.silent = True
+        store.ask(plain("at once"))
+        assert store.sent == [["first"], ["at once"]]
+        store.ask(plain("one"))
+        store.ask(plain("two"))
+        assert store.sent[2:] == []
+        await asyncio.sleep(0)
+        assert store.sent[2:] == [["one", "two"]]
+
+    in_a_loop(main)
+
+
+def test_who_asks_later_gives_the_loop_time_to_see_a_link_that_was_closed() -> None:
+    async def main() -> None:
+        store = Store()
+        await store.ask(plain("first"))
+        await asyncio.sleep(0)
+        later = store.ask(plain("later"))
+        assert store.sent == [["first"]]
+        await later
+
+    in_a_loop(main)
+
+
+def test_who_was_not_alone_waits_for_the_others() -> None:
+    async def main() -> None:
+        store = Store()
+        one = store.ask(plain("one"))
+        store.ask(plain("two"))
+        await one
+        again = store.ask(plain("again"))
+        assert store.sent == [["one", "two"]]
+        await again
+
+    in_a_loop(main)
+
+
+def test_a_full_batch_leaves_before_the_tick_ends() -> None:
+    async def main() -> None:
+        store = Store()
+        store.silent = True
+        for number in range(150):
+            store.ask(plain(str(number)))
+        assert [len(names) for names in store.sent] == [100]
+        await asyncio.sleep(0)
+        assert [len(names) for names in store.sent] == [100, 50]
+
+    in_a_loop(main)
+
+
+@pytest.mark.parametrize("asked, sent", [(31, [31]), (32, [16, 16]), (33, [17, 16])])
+def test_a_few_travel_with_the_others_and_many_in_two_halves(asked: int, sent: list[int]) -> None:
+    async def main() -> None:
+        store = Store()
+        store.silent = True
+        for number in range(asked):
+            store.ask(plain(str(number)))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert [len(names) for names in store.sent] == sent
 
     in_a_loop(main)

@@ -63,6 +63,18 @@ def test_a_process_with_thousands_of_open_files_is_served(redis_server: RedisSer
 
 
 @one_flavour
+def test_a_command_larger_than_the_system_takes_at_once_is_sent_whole(
+    redis_server: RedisServer,
+) -> None:
+    pool = Pool(parse_url(redis_server.url))
+    (address,) = parse_url(redis_server.url).addresses
+    value = b"0123456789abcdef" * 2_000_000
+    assert pool.call(address, (b"SET", b"large", value), 30) == b"OK"
+    assert pool.call(address, (b"GET", b"large"), 30) == value
+    pool.close()
+
+
+@one_flavour
 def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(redis_server: RedisServer) -> None:
     pool = Pool(parse_url(redis_server.url))
     address = (HOST, redis_server.port)

@@ -142,6 +142,50 @@ def test_a_mistake_in_the_last_request_of_a_batch_leaves_the_first_one_undone(
 
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0")
+@pytest.mark.parametrize("limit", LIMITS, ids=by_name)
+def test_units_are_taken_of_no_limit_that_makes_no_sense(
+    redis_server: RedisServer, limit: Limit, codec: Codec
+) -> None:
+    take = script("take").text
+    part = codec.plain_maker(limit, None)("key")
+    _, _, count, key, rule, moment = codec.take_command((b"", b""), part[2], [part[1]])
+
+    def is_refused(rule: bytes, moment: bytes) -> None:
+        with pytest.raises(ResponseError):
+            redis_server.call("EVAL", take, count, key, rule, moment)
+        assert redis_server.call("DBSIZE") == 0
+
+    for bad in (struct.pack("<d", number) for number in BAD):
+        for at in range(1, len(rule), 8):
+            is_refused(rule[:at] + bad + rule[at + 8 :], moment)
+        for at in (0, 8):
+            is_refused(rule, moment[:at] + bad + moment[at + 8 :])
+    is_refused(b"\x63" + rule[1:], moment)  # There is no such algorithm.
+    is_refused(rule + b"\0", moment)
+    is_refused(rule[:-1], moment)
+    is_refused(b"", moment)
+    assert redis_server.call("EVAL", take, count, key, rule, moment)[1] == 1
+    assert redis_server.call("DBSIZE") == 1
+
+
+@pytest.mark.slow
+@on_flavours("redis_server", "redis-7.0")
+def test_more_limits_than_a_server_remembers_are_counted_all_the_same(
+    redis_server: RedisServer,
+) -> None:
+    engine = RedisEngine(redis_server.url, clock=ManualClock(NOW_US / 1e6))
+    for _ in range(2):
+        for number in range(1, 1_203):
+            decision = engine.bind(TokenBucket(number, MINUTE_US))(f"key:{number}", 1)
+            assert decision.limit == number
+    again = [engine.bind(TokenBucket(number, MINUTE_US))(f"key:{number}", 1) for number in (1, 3)]
+    assert [bool(one) for one in again] == [False, True]
+    assert again[1].remaining == 0
+    engine.close()
+
+
+@pytest.mark.slow
+@on_flavours("redis_server", "redis-7.0")
 def test_settling_and_slots_refuse_numbers_that_are_none(
     redis_server: RedisServer, codec: Codec
 ) -> None:

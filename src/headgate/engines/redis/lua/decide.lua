@@ -14,10 +14,8 @@
 --          when the reservation's name is taken, and -3 when what is stored is not a state of ours.
 --          With versions, one number more for each step, after all of these: how many steps its state has decided.
 local WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
-local STALE, TAKEN, NOT_OURS = -1, -2, -3
-local VERSION_TTL_MS = 3600000
-local keys, args, rules, next_text, next_key -- Of the call that is under way,
-local now_us, ttl_floor_ms -- and its moment.
+local TAKEN = -2
+local keys, args, rules, next_text, next_key -- Of the call that is under way.
 
 local function read_text()
     next_text = next_text + 1
@@ -180,7 +178,7 @@ local function refusal(request)
         request.is_over = true
     end
     for _, step in ipairs(request) do
-        if step.rule.stale then
+        if is_stale(step.rule) then
             return STALE
         end
     end
@@ -202,41 +200,11 @@ local function decide_carefully(request)
     end
 end
 
--- One unit of one limit: the same, without the ceremony.
-local function take_one(rule, key)
-    if rule.stale then
-        return STALE, 0, 0, 0, 0
-    end
-    local algorithm, limit = rule.algorithm, rule.limit
-    local state, bad = load_state(algorithm, key, limit, now_us)
-    if bad then
-        return NOT_OURS, 0, 0, 0, 0
-    end
-    local after, allowed, remaining, retry_after_us, reset_after_us, level = algorithm.take(limit, state, now_us, 1)
-    if after ~= state then
-        save_state(algorithm, key, limit, state, after, now_us, ttl_floor_ms)
-    end
-    return allowed, remaining, retry_after_us, reset_after_us, level
-end
-
--- The number of this step among all that its key's state has decided, whoever asked; 0 when it was not decided.
-local function next_version(key, allowed, reset_after_us)
-    if allowed < 0 then
-        return 0
-    end
-    local version = redis.pcall('INCR', beside(key, 'v'))
-    if type(version) ~= 'number' then
-        return 0
-    end
-    call('PEXPIRE', beside(key, 'v'), max(VERSION_TTL_MS, ttl_ms(now_us + reset_after_us, now_us, ttl_floor_ms)))
-    return version
-end
-
 -- Read every request before the first is decided. One unit of one limit is told by the number of its rule alone.
 local function read_requests()
     local requests = {}
     for i = 1, read_byte() do
-        rules[i] = read_rule(now_us)
+        rules[i] = read_rule()
     end
     for i = 1, read_number() do
         local steps = read_byte()

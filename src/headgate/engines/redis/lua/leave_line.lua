@@ -8,7 +8,7 @@ function commands.leave_line(keys, args)
     local bucket = algorithm_of(TOKEN_BUCKET)
     local mark = { read_number(), read_number() }
     local cost = read_number()
-    local limit = read_rule(now_us).limit
+    local limit = read_rule().limit
     local state, bad = load_state(bucket, keys[1])
     if bad then
         return not_ours(keys[1])

@@ -11,6 +11,7 @@ local function register(name)
     end)
 end
 
+register('take')
 register('decide')
 register('settle')
 register('leave_line')

@@ -46,7 +46,7 @@ local function algorithm_of(number)
 end
 
 local function is_whole(number)
-    return number >= 0 and number <= MAX_EXACT and number == floor(number)
+    return number >= 0 and number <= MAX_EXACT and number % 1 == 0
 end
 
 local function ceil_div(a, b)
@@ -89,7 +89,7 @@ local function load_state(algorithm, key, limit, now_us)
     local state = { unpack_numbers(algorithm.format, text) }
     for i = 1, algorithm.fields do
         local number = state[i]
-        if not (number >= -1 and number <= MAX_EXACT and number == floor(number)) then
+        if not (number >= -1 and number <= MAX_EXACT and number % 1 == 0) then
             return nil, true
         end
     end

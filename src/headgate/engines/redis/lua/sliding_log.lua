@@ -16,6 +16,7 @@
 function sources.sliding_log()
     local FORMAT, SIZE = '<dddI4I4', 32
     local SHORT, CHUNK = 8, 16
+    local LAST_SHORT = tostring(-SIZE * SHORT) -- Numbers are written out anew for every command; texts are not.
     local EMPTY = { start = 0, text = '', total = 0, newest_us = 0, added = {} }
     local sub = string.sub
 
@@ -36,14 +37,16 @@ function sources.sliding_log()
         return state.text or requests_from(state.key, state.start)
     end
 
-    -- Time and cost of a request by its place among those in the window; a long log is read a few at a time.
+    -- Time and cost of a request by its place among those in the window. Of a long log the first is read alone, for
+    -- mostly that is all, and the others a few at a time.
     local function request_of(state, place)
         if state.text then
             return request_at(state.text, place)
         end
         local number = state.start + place
-        if not state.chunk or number < state.chunk_start or number >= state.chunk_start + CHUNK then
-            state.chunk, state.chunk_start = requests_from(state.key, number, CHUNK), number
+        local chunk, start = state.chunk, state.chunk_start
+        if not chunk or number < start or SIZE * (number - start) >= #chunk then
+            state.chunk, state.chunk_start = requests_from(state.key, number, chunk and CHUNK or 1), number
         end
         return request_at(state.chunk, number - state.chunk_start)
     end
@@ -102,9 +105,11 @@ function sources.sliding_log()
     end
 
     local function with_cost(state, now_us, cost)
-        local added = { unpack(state and state.added or {}) }
+        local before = state or EMPTY
+        local added = { unpack(before.added) }
         added[#added + 1] = cost
-        return changed(state, { total = (state and state.total or 0) + cost, newest_us = now_us, added = added })
+        return { key = before.key, start = before.start, text = before.text, total = before.total + cost,
+            newest_us = now_us, ahead = before.ahead, added = added }
     end
 
     local function reset_after(limit, state, now_us)
@@ -146,7 +151,7 @@ function sources.sliding_log()
         peek = peek,
 
         load = function(key, limit, now_us)
-            local tail, bad = read('GETRANGE', key, -SIZE * SHORT, -1)
+            local tail, bad = read('GETRANGE', key, LAST_SHORT, '-1')
             if bad or #tail == 0 then
                 return nil, bad
             end
@@ -185,12 +190,15 @@ function sources.sliding_log()
         end,
 
         save = function(key, limit, state, now_us, ttl)
+            local start = state.text and 0 or state.start
             local news = ''
             for _, cost in ipairs(state.added) do
-                news = news .. pack(FORMAT, now_us, cost, state.total, state.start, limit[1])
+                news = news .. pack(FORMAT, now_us, cost, state.total, start, limit[1])
             end
-            if state.text then
-                write(key, limit, state.text .. news, state.total, ttl)
+            if state.text and news ~= '' then
+                call('SET', key, state.text .. news, 'PX', ttl)
+            elseif state.text then
+                write(key, limit, state.text, state.total, ttl)
             elseif call('APPEND', key, news) < 2 * SIZE * state.start then
                 write(key, limit, requests_from(key, state.start), state.total, ttl)
             else

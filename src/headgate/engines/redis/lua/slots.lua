@@ -8,7 +8,7 @@ function commands.slots(keys, args)
     local now_us, ttl_floor_ms = read_time(args[1])
     local slots = algorithm_of(CONCURRENCY)
     local renewing = read_byte() == 1
-    local limit = read_rule(now_us).limit
+    local limit = read_rule().limit
     local token = args[2]
     local state, bad = load_state(slots, keys[1], limit, now_us)
     if bad then

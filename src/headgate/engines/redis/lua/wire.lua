@@ -23,15 +23,15 @@ local function read_number()
     return checked(unpack_numbers('<d', packed, at - 8))
 end
 
--- A limit and the algorithm that counts it. Calendars that are out of date for this moment say so.
-local function read_rule(now_us)
+-- A limit and the algorithm that counts it.
+local function read_rule()
     local algorithm = algorithm_of(read_byte())
     local limit = { unpack_numbers(algorithm.limit_format, packed, at) }
     for i = 1, algorithm.numbers do
         checked(limit[i])
     end
     at = at + 8 * algorithm.numbers
-    return { algorithm = algorithm, limit = limit, stale = algorithm.stale and algorithm.stale(limit, now_us) }
+    return { algorithm = algorithm, limit = limit }
 end
 
 -- What a reservation took and may still correct; nil when there is none (any more). It is over when its time is, and
@@ -54,13 +54,14 @@ local function read_reservation(name, now_us)
     return steps
 end
 
+local function server_time()
+    local time = call('TIME')
+    return time[1] * 1000000 + time[2]
+end
+
 -- Begin to read; returns the moment of this call, which is the server's clock, read once, or a test's own.
 local function read_time(text)
     packed, at = text, 1
     local now_us, ttl_floor_ms = read_number(), read_number()
-    if now_us == 0 then
-        local time = call('TIME')
-        now_us = time[1] * 1000000 + time[2]
-    end
-    return now_us, ttl_floor_ms
+    return now_us == 0 and server_time() or now_us, ttl_floor_ms
 end
