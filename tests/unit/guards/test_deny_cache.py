@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from headgate.algorithms import CalendarWindow
 from headgate.algorithms.calendar import Calendar
 from headgate.charge import Charge, Kind, Request
 from headgate.engines.base import Awaited
+from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
 from headgate.guards import deny_cache
 from headgate.guards.deny_cache import AsyncDenyCache, DenyCache
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from tests.servers.redis import RedisServer
 
 MINUTE_US = 60_000_000
+DAY_US = 86_400_000_000
 HOLDING: list[Limit] = [
     FixedWindow(3, MINUTE_US),
     SlidingWindow(3, MINUTE_US),
@@ -363,3 +366,26 @@ def test_two_nodes_with_caches_admit_exactly_the_limit_and_see_each_others_reset
     wait_until(lambda: bool(hits[1]("key", 1)), "the reset is seen", within_s=1.2)
     for node in nodes:
         node.close()
+
+
+@pytest.mark.slow
+@on_flavours("redis_server", "redis-7.0")
+@pytest.mark.parametrize("receipts", ["no", "yes"])
+def test_a_denial_is_known_before_whoever_asked_is_told(
+    redis_server: RedisServer, receipts: str
+) -> None:
+    """In a batch of one limit and in one of several."""
+
+    async def main() -> None:
+        engine = AsyncDenyCache(AsyncRedisEngine(f"{redis_server.url}?receipts={receipts}"))
+        hits: list[Any] = [engine.bind(FixedWindow(limit, DAY_US)) for limit in (1, 2)]
+        for batch in (hits[:1], hits):
+            await engine.reset("key", FixedWindow(1, DAY_US))
+            assert await hits[0]("key", 1)
+            answers = await asyncio.gather(*(hit("key", 1) for hit in batch))
+            assert [one.source for one in answers] == ["engine"] * len(batch)
+            assert not answers[0]
+            assert hits[0]("key", 1).source == "cache"
+        await engine.aclose()
+
+    asyncio.run(main())

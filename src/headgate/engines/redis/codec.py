@@ -1,7 +1,7 @@
 """What goes over the wire and back: requests to packed bytes, integers to decisions. No I/O here.
 
-`lua/wire.lua` and `lua/decide.lua` are the other side. A limit's numbers are packed once and kept; a check then costs
-one `struct.pack` and a join.
+`lua/wire.lua`, `lua/take.lua` and `lua/decide.lua` are the other side. A limit's numbers are packed once and kept; the usual
+check then costs its name, and any other one `struct.pack` and a join.
 """
 
 from __future__ import annotations
