@@ -28,7 +28,6 @@ class FixedWindow:
 
     limit: int
     window_us: int
-    calendar: Calendar | None = field(init=False, repr=False, default=None)
     identity: str = field(init=False, repr=False, compare=False)
     _now: list[Window] = field(
         init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
@@ -45,8 +44,6 @@ class FixedWindow:
 
     def bounds_us(self, now_us: int) -> tuple[int, int]:
         """The start and the end of the window that `now_us` lies in."""
-        if self.calendar is not None:
-            return self.calendar.bounds_us(now_us)
         start_us = now_us - now_us % self.window_us
         return start_us, start_us + self.window_us
 
@@ -143,3 +140,7 @@ class CalendarWindow(FixedWindow):
         object.__setattr__(
             self, "identity", f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
         )
+
+    def bounds_us(self, now_us: int) -> tuple[int, int]:
+        """The start and the end of the period that `now_us` lies in."""
+        return self.calendar.bounds_us(now_us)
