@@ -13,10 +13,9 @@ The state is a tuple of the three candidates' states, in the order of `CANDIDATE
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
-from .base import Answer, Limit, State, refuse
+from .base import Answer, Candidate, Limit, State, Whole, refuse
 from .exponential_backoff import ExponentialBackoff
 from .sliding_window import SlidingWindow
 from .token_bucket import TokenBucket
@@ -26,43 +25,28 @@ Trio: TypeAlias = tuple[State, State, State]
 UNUSED: Final[Trio] = (None, None, None)
 
 
-class Candidate(Limit, Protocol):
-    """A limit that can be charged without being asked for an answer."""
-
-    def charge(self, state: State, now_us: int, cost: int) -> State:
-        """What `force` makes of the state."""
-
-
-@dataclass(frozen=True, slots=True)
-class Adaptive:
+class Adaptive(Limit):
     """`limit` units a window, tested by the candidate that is `chosen` now."""
 
+    __slots__ = ("_index", "burst", "candidates", "chosen")
+    __match_args__ = ("limit", "window_us", "burst", "chosen")
     name: ClassVar[str] = "adaptive"
     counts_denials: ClassVar[bool] = True
 
-    limit: int
-    window_us: int
-    burst: int = 0
-    chosen: str = SlidingWindow.name
-    identity: str = field(init=False, repr=False, compare=False)
-    candidates: tuple[Candidate, Candidate, Candidate] = field(
-        init=False, repr=False, compare=False
-    )
-    _index: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.chosen not in CANDIDATES:
-            refuse(f"adaptive chooses between {', '.join(CANDIDATES)}, not {self.chosen!r}")
-        bucket = TokenBucket(self.limit, self.window_us, self.burst)
-        candidates = (
-            SlidingWindow(self.limit, self.window_us),
-            bucket,
-            ExponentialBackoff(self.limit, self.window_us),
-        )
-        object.__setattr__(self, "burst", bucket.burst)
-        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
-        object.__setattr__(self, "candidates", candidates)
-        object.__setattr__(self, "_index", CANDIDATES.index(self.chosen))
+    def __init__(
+        self, limit: Whole, window_us: Whole, burst: Whole = 0, chosen: str = SlidingWindow.name
+    ) -> None:
+        if chosen not in CANDIDATES:
+            refuse(f"adaptive chooses between {', '.join(CANDIDATES)}, not {chosen!r}")
+        bucket = TokenBucket(limit, window_us, burst)
+        window = SlidingWindow(limit, window_us)
+        backoff = ExponentialBackoff(limit, window_us)
+        self.candidates: tuple[Candidate, Candidate, Candidate] = (window, bucket, backoff)
+        self.limit, self.window_us, self.burst = bucket.limit, bucket.window_us, bucket.burst
+        self.identity = f"{self.name}:{window_us}"
+        self.chosen = chosen
+        self._index = CANDIDATES.index(chosen)
+        super().__init__(self.limit, self.window_us, self.burst, chosen)
 
     def take(self, state: Trio | None, now_us: int, cost: int) -> tuple[Trio | None, Answer]:
         """Let the chosen test decide; charge the others with what it admits."""
@@ -135,7 +119,7 @@ class Adaptive:
             for candidate, part in zip(self.candidates, state, strict=True)
         )
 
-    def decode(self, data: Trio) -> Trio:
+    def decode(self, data: Any) -> Trio:
         """The inverse of `encode`."""
         window, bucket, backoff = (
             None if part is None else candidate.decode(part)

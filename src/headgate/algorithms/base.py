@@ -46,38 +46,61 @@ MAX_MEMBERS = 100_000
 """How many separate entries (requests in a log, holders of slots) one key may keep."""
 
 
-class Limit(Protocol):
-    """The contract of an algorithm. `token_bucket.py` is a good file to copy."""
+class Whole(Protocol):
+    """A plain integer, as far as a type checker can tell: `require_whole` makes sure, in our own words.
+
+    (Said to be `int`, an argument of a compiled function would be refused in other words, and `True` taken as 1.)
+    """
+
+    def bit_length(self) -> int:
+        """What integers have and other numbers have not."""
+
+
+class Limit:
+    """The contract of an algorithm. `token_bucket.py` is a good file to copy.
+
+    A limit is a value: equal to another that was made of the same numbers, and never changed.
+    """
+
+    __slots__ = ("identity", "limit", "made_of", "window_us")
+    __match_args__: ClassVar[tuple[str, ...]] = ()
+    """What a limit is made of, in the order in which its class takes it."""
 
     name: ClassVar[str]
     """How users and stores call the algorithm."""
 
-    counts_denials: ClassVar[bool]
+    counts_denials: ClassVar[bool] = False
     """Whether being denied makes things worse for a key, so that a waiter should rather peek."""
 
-    @property
-    def limit(self) -> int:
-        """Units per window (or slots); 0 denies everything."""
+    limit: int
+    """Units per window (or slots); 0 denies everything."""
 
-    @property
-    def window_us(self) -> int:
-        """The window's length; for calendar windows the nominal one; 0 where there is none."""
+    window_us: int
+    """The window's length; for calendar windows the nominal one; 0 where there is none."""
 
-    @property
-    def identity(self) -> str:
-        """What the state is kept under, next to namespace, rule and key."""
+    identity: str
+    """What the state is kept under, next to namespace, rule and key."""
+
+    made_of: tuple[object, ...]
+
+    def __init__(self, *made_of: object) -> None:
+        self.made_of = made_of
 
     def take(self, state: State, now_us: int, cost: int) -> tuple[State, Answer]:
         """Take `cost` units if they fit. The state is the same object when nothing changed."""
+        raise NotImplementedError
 
     def peek(self, state: State, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer, with `remaining` as it is before taking."""
+        raise NotImplementedError
 
     def force(self, state: State, now_us: int, cost: int) -> tuple[State, Answer]:
         """Charge `cost` units without asking; the key may end up over its limit."""
+        raise NotImplementedError
 
     def mark(self, state: State) -> State:
         """What a later `refund` must know of the take that has just led to `state`."""
+        raise NotImplementedError
 
     def refund(
         self, state: State, mark: State, now_us: int, cost: int, refunded: int
@@ -87,29 +110,68 @@ class Limit(Protocol):
         `refunded` adds up what refunds of this key returned since `mark`, in the algorithm's own
         measure; the second value is this refund's contribution to that sum.
         """
+        raise NotImplementedError
 
     def used(self, state: State, now_us: int) -> int:
         """Units in use now: the count that `stats` shows."""
+        raise NotImplementedError
 
     def idle_at_us(self, state: State) -> int:
         """When `state` means the same as `None`, and may be dropped without a trace."""
+        raise NotImplementedError
 
     def encode(self, state: State) -> Hashable:
         """The state as numbers, strings and tuples of them, to be written to a file."""
+        raise NotImplementedError
 
     def decode(self, data: Any) -> State:
         """The inverse of `encode`; raises `ValueError`, `TypeError` or `KeyError` on foreign data."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if hasattr(self, name):
+            raise AttributeError(f"a limit is never changed, and so is its {name}; make another")
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a limit is never changed, and so is its {name}; make another")
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return isinstance(other, Limit) and other.made_of == self.made_of
+
+    def __hash__(self) -> int:
+        return hash(self.made_of)
+
+    def __repr__(self) -> str:
+        parts = zip(self.__match_args__, self.made_of, strict=True)
+        return f"{type(self).__name__}({', '.join(f'{name}={part!r}' for name, part in parts)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.made_of
 
 
-def require_whole(name: str, value: object, low: int, high: int) -> None:
+class Candidate(Limit):
+    """A limit that can also be charged without being asked for an answer, as `Adaptive` does."""
+
+    __slots__ = ()
+
+    def charge(self, state: State, now_us: int, cost: int) -> State:
+        """What `force` makes of the state."""
+        raise NotImplementedError
+
+
+def require_whole(name: str, value: object, low: int, high: int) -> int:
     """Refuse anything but a plain integer in `[low, high]`; `True` is not a number here."""
     if type(value) is not int:
         refuse(f"{name} must be a whole number, not {_named(value)}")
     if not low <= value <= high:
         refuse(f"{name} must be between {low} and {high}, not {_shown(value)}")
+    return value
 
 
-def require_window(window_us: object) -> None:
+def require_window(window_us: object) -> int:
     """Refuse windows shorter than a millisecond or longer than a leap year."""
     if type(window_us) is not int:
         refuse(f"a window must be a whole number of microseconds, not {window_us!r}")
@@ -117,6 +179,7 @@ def require_window(window_us: object) -> None:
         refuse(
             f"a window must last between 1 ms and 366 days, not {_shown(window_us)} microseconds"
         )
+    return window_us
 
 
 def refuse(message: str) -> NoReturn:

@@ -11,10 +11,9 @@ state maps each token to `(since_us, ttl_us, cost)`; it is treated as a value an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from .base import MAX_EXACT, MAX_MEMBERS, NEVER, Answer, require_whole
+from .base import MAX_EXACT, MAX_MEMBERS, NEVER, Answer, Limit, Whole, require_whole
 
 Holders: TypeAlias = dict[str, tuple[int, int, int]]
 
@@ -22,21 +21,19 @@ MIN_TTL_US = 1_000
 MAX_TTL_US = 86_400_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(Limit):
     """`limit` slots; one that is not renewed within `ttl_us` is free again."""
 
+    __slots__ = ("ttl_us",)
+    __match_args__ = ("limit", "ttl_us")
     name: ClassVar[str] = "concurrency"
-    counts_denials: ClassVar[bool] = False
-    identity: ClassVar[str] = "concurrency"
-    window_us: ClassVar[int] = 0
 
-    limit: int
-    ttl_us: int = 30_000_000
-
-    def __post_init__(self) -> None:
-        require_whole("limit of concurrency", self.limit, 0, MAX_MEMBERS)
-        require_whole("ttl in microseconds", self.ttl_us, MIN_TTL_US, MAX_TTL_US)
+    def __init__(self, limit: Whole, ttl_us: Whole = 30_000_000) -> None:
+        self.limit = require_whole("limit of concurrency", limit, 0, MAX_MEMBERS)
+        self.window_us = 0
+        self.identity = self.name
+        self.ttl_us = require_whole("ttl in microseconds", ttl_us, MIN_TTL_US, MAX_TTL_US)
+        super().__init__(self.limit, self.ttl_us)
 
     def hold(
         self, state: Holders | None, now_us: int, cost: int, token: str
@@ -117,7 +114,7 @@ class Concurrency:
         """`(token, since_us, ttl_us, cost)` of each holder."""
         return tuple((token, *held) for token, held in state.items())
 
-    def decode(self, data: tuple[tuple[str, int, int, int], ...]) -> Holders:
+    def decode(self, data: Any) -> Holders:
         """The inverse of `encode`."""
         holders: Holders = {}
         for token, since_us, ttl_us, cost in data:

@@ -19,41 +19,43 @@ cool-down began (0 for never).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .base import MAX_EXACT, NEVER, Answer, require_whole, require_window
+from .base import MAX_EXACT, NEVER, Answer, Candidate, Whole, require_whole, require_window
 
 MAX_LEVEL = 20
 
 Pressure = tuple[int, int, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class ExponentialBackoff:
+class ExponentialBackoff(Candidate):
     """`limit` units a window, halved per level; the last three numbers say how levels work."""
 
+    __slots__ = ("_now", "denials_per_level", "max_level", "retry_us")
+    __match_args__ = ("limit", "window_us", "denials_per_level", "max_level", "retry_us")
     name: ClassVar[str] = "exponential_backoff"
     counts_denials: ClassVar[bool] = True
 
-    limit: int
-    window_us: int
-    denials_per_level: int = 10
-    max_level: int = 5
-    retry_us: int = 1_000_000  # What `retry_after` is at level 0; it doubles with each level.
-    identity: str = field(init=False, repr=False, compare=False)
-    _now: list[tuple[int, int]] = field(
-        init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
-    )
-    """The bounds of the window that runs now, see `FixedWindow`."""
-
-    def __post_init__(self) -> None:
-        require_whole("limit", self.limit, 0, MAX_EXACT)
-        require_window(self.window_us)
-        require_whole("denials_per_level", self.denials_per_level, 1, 1_000_000)
-        require_whole("max_level", self.max_level, 1, MAX_LEVEL)
-        require_whole("retry_us", self.retry_us, 1_000, 3_600_000_000)
-        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+    def __init__(
+        self,
+        limit: Whole,
+        window_us: Whole,
+        denials_per_level: Whole = 10,
+        max_level: Whole = 5,
+        retry_us: Whole = 1_000_000,
+    ) -> None:
+        self.limit = require_whole("limit", limit, 0, MAX_EXACT)
+        self.window_us = require_window(window_us)
+        self.identity = f"{self.name}:{window_us}"
+        self.denials_per_level = require_whole("denials_per_level", denials_per_level, 1, 1_000_000)
+        self.max_level = require_whole("max_level", max_level, 1, MAX_LEVEL)
+        self.retry_us = require_whole("retry_us", retry_us, 1_000, 3_600_000_000)
+        """What `retry_after` is at level 0; it doubles with each level."""
+        self._now: list[tuple[int, int]] = [(0, 0)]
+        """The bounds of the window that runs now, see `FixedWindow`."""
+        super().__init__(
+            self.limit, self.window_us, self.denials_per_level, self.max_level, self.retry_us
+        )
 
     def take(
         self, state: Pressure | None, now_us: int, cost: int
@@ -78,9 +80,9 @@ class ExponentialBackoff:
                 if level == self.max_level:
                     cool_us = now_us
         after = (start_us, count, denials, level, 1, cool_us)
-        if after == state:  # It cools down, and has been asked before.
-            after = state
-        return after, self._answer(after, now_us, allowed=False)
+        answer = self._answer(after, now_us, allowed=False)
+        # The same if it cools down, and has been asked before.
+        return (state if after == state else after), answer
 
     def charge(self, state: Pressure | None, now_us: int, cost: int) -> Pressure | None:
         """`force` without the answer."""
@@ -146,7 +148,7 @@ class ExponentialBackoff:
         """The state itself."""
         return state
 
-    def decode(self, data: Pressure) -> Pressure:
+    def decode(self, data: Any) -> Pressure:
         """The inverse of `encode`."""
         start_us, count, denials, level, denied, cool_us = data
         for number in (start_us, count, denials, cool_us):

@@ -10,37 +10,31 @@ the boundaries of a calendar. The state is `(start_us, count)`: the start of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .base import MAX_EXACT, NEVER, Answer, refuse, require_whole, require_window
+from .base import MAX_EXACT, NEVER, Answer, Limit, Whole, refuse, require_whole, require_window
 from .calendar import Calendar
 
 Window = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class FixedWindow:
+class FixedWindow(Limit):
     """`limit` units in each window of `window_us`."""
 
+    __slots__ = ("_now",)
+    __match_args__ = ("limit", "window_us")
     name: ClassVar[str] = "fixed_window"
-    counts_denials: ClassVar[bool] = False
 
-    limit: int
-    window_us: int
-    identity: str = field(init=False, repr=False, compare=False)
-    _now: list[Window] = field(
-        init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
-    )
-    """The bounds of the window that runs now: one item, replaced as a whole, so threads need no lock.
+    def __init__(self, limit: Whole, window_us: Whole) -> None:
+        self.limit = require_whole("limit", limit, 0, MAX_EXACT)
+        self.window_us = require_window(window_us)
+        self.identity = f"{self.name}:{window_us}"
+        self._now: list[Window] = [(0, 0)]
+        """The bounds of the window that runs now: one item, replaced as a whole, so threads need no lock.
 
-    Looking there saves a division, and all keys share the numbers in it.
-    """
-
-    def __post_init__(self) -> None:
-        require_whole("limit", self.limit, 0, MAX_EXACT)
-        require_window(self.window_us)
-        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+        Looking there saves a division, and all keys share the numbers in it.
+        """
+        super().__init__(self.limit, self.window_us)
 
     def bounds_us(self, now_us: int) -> tuple[int, int]:
         """The start and the end of the window that `now_us` lies in."""
@@ -110,7 +104,7 @@ class FixedWindow:
         """The state itself."""
         return state
 
-    def decode(self, data: Window) -> Window:
+    def decode(self, data: Any) -> Window:
         """The inverse of `encode`."""
         start_us, count = data
         require_whole("start_us", start_us, 0, MAX_EXACT)
@@ -124,22 +118,21 @@ class FixedWindow:
         return (False, remaining, retry_after_us, left_us if count else 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
 class CalendarWindow(FixedWindow):
     """`limit` units in each period of a calendar."""
 
-    window_us: int = field(init=False, repr=False, default=0)
-    calendar: Calendar = field(kw_only=True)
+    __slots__ = ("calendar",)
+    __match_args__ = ("limit", "calendar")
 
-    def __post_init__(self) -> None:
-        require_whole("limit", self.limit, 0, MAX_EXACT)
-        calendar = self.calendar
+    def __init__(self, limit: Whole, calendar: Calendar) -> None:
+        self.limit = require_whole("limit", limit, 0, MAX_EXACT)
         if not isinstance(calendar, Calendar):
             refuse(f"a calendar window needs a Calendar, not {calendar!r}")
-        object.__setattr__(self, "window_us", calendar.nominal_us)
-        object.__setattr__(
-            self, "identity", f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
-        )
+        self.calendar = calendar
+        self.window_us = calendar.nominal_us
+        self.identity = f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
+        self._now = [(0, 0)]
+        Limit.__init__(self, self.limit, calendar)
 
     def bounds_us(self, now_us: int) -> tuple[int, int]:
         """The start and the end of the period that `now_us` lies in."""

@@ -14,30 +14,35 @@ without copying. A take from a state that is not the newest cuts off what an aba
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .base import MAX_EXACT, MAX_MEMBERS, NEVER, Answer, require_whole, require_window
+from .base import (
+    MAX_EXACT,
+    MAX_MEMBERS,
+    NEVER,
+    Answer,
+    Limit,
+    Whole,
+    require_whole,
+    require_window,
+)
 
 Log = tuple[list[int], int, int, int]
 EMPTY: Log = ([], 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingLog:
+class SlidingLog(Limit):
     """`limit` units in any span of `window_us`."""
 
+    __slots__ = ()
+    __match_args__ = ("limit", "window_us")
     name: ClassVar[str] = "sliding_log"
-    counts_denials: ClassVar[bool] = False
 
-    limit: int
-    window_us: int
-    identity: str = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        require_whole("limit of sliding_log", self.limit, 0, MAX_MEMBERS)
-        require_window(self.window_us)
-        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
+    def __init__(self, limit: Whole, window_us: Whole) -> None:
+        self.limit = require_whole("limit of sliding_log", limit, 0, MAX_MEMBERS)
+        self.window_us = require_window(window_us)
+        self.identity = f"{self.name}:{window_us}"
+        super().__init__(self.limit, self.window_us)
 
     def take(self, state: Log | None, now_us: int, cost: int) -> tuple[Log | None, Answer]:
         """Take `cost` units if they fit."""
@@ -140,7 +145,7 @@ class SlidingLog:
         entries, start, end, _ = state
         return tuple(entries[start:end])
 
-    def decode(self, data: tuple[int, ...]) -> Log:
+    def decode(self, data: Any) -> Log:
         """The inverse of `encode`."""
         entries = list(data)
         if len(entries) % 2:

@@ -26,10 +26,9 @@ divides the window it is taken, so that retry times come out round. The state is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .base import MAX_EXACT, NEVER, Answer, require_whole, require_window
+from .base import MAX_EXACT, NEVER, Answer, Candidate, Whole, require_whole, require_window
 
 MAX_STEPS = 2**20
 MAX_PRODUCT = 2**51
@@ -40,37 +39,28 @@ MAX_LIMIT = 2**43
 Counters = tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingWindow:
+class SlidingWindow(Candidate):
     """`limit` units in a window of `window_us` that moves with time."""
 
+    __slots__ = ("_now", "fade_us", "most", "step_us", "steps")
+    __match_args__ = ("limit", "window_us")
     name: ClassVar[str] = "sliding_window"
-    counts_denials: ClassVar[bool] = False
 
-    limit: int
-    window_us: int
-    identity: str = field(init=False, repr=False, compare=False)
-    step_us: int = field(init=False, repr=False, compare=False)
-    steps: int = field(init=False, repr=False, compare=False)
-    most: int = field(init=False, repr=False, compare=False)  # What a counter can hold.
-    fade_us: int = field(init=False, repr=False, compare=False)
-    """How long before its end a previous window that was full has room for one unit."""
-    _now: list[tuple[int, int]] = field(
-        init=False, repr=False, compare=False, default_factory=lambda: [(0, 0)]
-    )
-    """The bounds of the window that runs now, see `FixedWindow`."""
-
-    def __post_init__(self) -> None:
-        require_whole("limit", self.limit, 0, MAX_LIMIT)
-        require_window(self.window_us)
+    def __init__(self, limit: Whole, window_us: Whole) -> None:
+        self.limit = require_whole("limit", limit, 0, MAX_LIMIT)
+        self.window_us = require_window(window_us)
+        self.identity = f"{self.name}:{window_us}"
         most_steps = min(MAX_STEPS, MAX_PRODUCT // max(1, self.limit))
-        step_us = _whole_step_us(self.window_us, -(-self.window_us // most_steps))
-        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
-        object.__setattr__(self, "step_us", step_us)
-        object.__setattr__(self, "steps", -(-self.window_us // step_us))
-        object.__setattr__(self, "most", MAX_PRODUCT // self.steps)
+        self.step_us = _whole_step_us(self.window_us, -(-self.window_us // most_steps))
+        self.steps = -(-self.window_us // self.step_us)
+        self.most = MAX_PRODUCT // self.steps
+        """What a counter can hold."""
         faded = (self.limit - 1) * self.steps // self.limit if self.limit else 0
-        object.__setattr__(self, "fade_us", faded * step_us)
+        self.fade_us = faded * self.step_us
+        """How long before its end a previous window that was full has room for one unit."""
+        self._now: list[tuple[int, int]] = [(0, 0)]
+        """The bounds of the window that runs now, see `FixedWindow`."""
+        super().__init__(self.limit, self.window_us)
 
     def take(
         self, state: Counters | None, now_us: int, cost: int
@@ -170,7 +160,7 @@ class SlidingWindow:
         """The state itself."""
         return state
 
-    def decode(self, data: Counters) -> Counters:
+    def decode(self, data: Any) -> Counters:
         """The inverse of `encode`."""
         start_us, previous, current = data
         require_whole("start_us", start_us, 0, MAX_EXACT)

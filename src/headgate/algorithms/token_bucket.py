@@ -20,10 +20,18 @@ exceeded, and is at most 0.4 % slower at the fastest rate allowed (one unit a mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from .base import MAX_EXACT, NEVER, Answer, refuse, require_whole, require_window
+from .base import (
+    MAX_EXACT,
+    NEVER,
+    Answer,
+    Candidate,
+    Whole,
+    refuse,
+    require_whole,
+    require_window,
+)
 
 GRAIN = 256
 GRAIN_BITS = 8
@@ -32,42 +40,34 @@ STAMP_SHIFT = 53
 BACKLOG_MASK = (1 << STAMP_SHIFT) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TokenBucket:
-    """`limit` units flow back per window; an idle key can give `burst` at once."""
+class TokenBucket(Candidate):
+    """`limit` units flow back per window; an idle key can give `burst` at once: the limit, if that is 0."""
 
+    __slots__ = ("burst", "capacity", "emission")
+    __match_args__ = ("limit", "window_us", "burst")
     name: ClassVar[str] = "token_bucket"
-    counts_denials: ClassVar[bool] = False
 
-    limit: int
-    window_us: int
-    burst: int = 0  # 0 stands for the limit itself.
-    identity: str = field(init=False, repr=False, compare=False)
-    emission: int = field(init=False, repr=False, compare=False)
-    capacity: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        require_whole("limit", self.limit, 0, MAX_EXACT)
-        require_window(self.window_us)
-        require_whole("burst", self.burst, 0, MAX_EXACT)
+    def __init__(self, limit: Whole, window_us: Whole, burst: Whole = 0) -> None:
+        self.limit = require_whole("limit", limit, 0, MAX_EXACT)
+        self.window_us = require_window(window_us)
+        given = require_whole("burst", burst, 0, MAX_EXACT)
         if self.limit > self.window_us:
             refuse(
-                f"token_bucket gives at most one unit a microsecond, and {self.limit} in "
-                f"{self.window_us} us is more: count in larger units, or use sliding_window"
+                f"token_bucket gives at most one unit a microsecond, and {limit} in "
+                f"{window_us} us is more: count in larger units, or use sliding_window"
             )
-        burst = self.burst or self.limit
-        emission = -(-self.window_us * GRAIN // self.limit) if self.limit else 0
-        if burst * emission > MAX_EXACT:
+        self.burst = given or self.limit
+        self.emission = -(-self.window_us * GRAIN // self.limit) if self.limit else 0
+        self.capacity = self.burst * self.emission
+        if self.capacity > MAX_EXACT:
             refuse(
-                f"a burst of {burst} would take {burst * emission // GRAIN} us to flow back, which is "
+                f"a burst of {self.burst} would take {self.capacity // GRAIN} us to flow back, which is "
                 f"more than {MAX_EXACT // GRAIN}: lower the burst"
             )
-        if self.burst and not self.limit:
+        if given and not self.limit:
             refuse("a limit of 0 denies everything and cannot have a burst")
-        object.__setattr__(self, "burst", burst)
-        object.__setattr__(self, "identity", f"{self.name}:{self.window_us}")
-        object.__setattr__(self, "emission", emission)
-        object.__setattr__(self, "capacity", burst * emission)
+        self.identity = f"{self.name}:{window_us}"
+        super().__init__(self.limit, self.window_us, self.burst)
 
     def take(self, state: int | None, now_us: int, cost: int) -> tuple[int | None, Answer]:
         """Take `cost` units if they fit."""
@@ -189,12 +189,11 @@ class TokenBucket:
         """`(stamp_us, backlog)`."""
         return state >> STAMP_SHIFT, state & BACKLOG_MASK
 
-    def decode(self, data: tuple[int, int]) -> int:
+    def decode(self, data: Any) -> int:
         """The inverse of `encode`."""
         stamp_us, backlog = data
-        require_whole("stamp_us", stamp_us, 0, MAX_EXACT)
-        require_whole("backlog", backlog, 0, MAX_EXACT)
-        return stamp_us << STAMP_SHIFT | backlog
+        stamp_us = require_whole("stamp_us", stamp_us, 0, MAX_EXACT)
+        return stamp_us << STAMP_SHIFT | require_whole("backlog", backlog, 0, MAX_EXACT)
 
     def _backlog(self, state: int | None, now_us: int) -> int:
         if state is None:

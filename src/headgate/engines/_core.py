@@ -1,4 +1,4 @@
-"""What a memory engine shares with its scoped twins: every state, one lock, and one bound on all of it.
+"""What a memory engine shares with its scoped twins: every state, one lock, one clock, and one bound on all of it.
 
 A caller holds the lock around everything it does here. `find` and `keep` hide where a state lives: under a key of its
 own, or shared with strangers when memory is full (see `_table.py`).
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..algorithms import Answer, Limit, State
+    from ..clock import Clock
 
 SWEEP_PER_KEY = 4
 SWEEP_WHEN_FULL = 16
@@ -30,8 +31,9 @@ SWEEP_WHEN_FULL = 16
 class Core:
     """All tables of an engine, within `max_keys`."""
 
-    def __init__(self, max_keys: int) -> None:
+    def __init__(self, max_keys: int, clock: Clock) -> None:
         self.max_keys = max_keys
+        self.ticks, self.epoch_us = clock.ticks, clock.epoch_ns // 1000
         self.lock = Baton()
         self.tables: dict[TableName, Table] = {}
         self.reservations = Reservations()

@@ -4,8 +4,8 @@ Exact for one process, and safe under threads. Memory is bounded by `max_keys` w
 that is at its limit (see `_core.py` and `_table.py`). With a `state_file` a restart keeps its counts (see
 `state_file.py`). A forked child goes on with a copy of the counts, and counts for itself from then on.
 
-`bind` is the hot path, and is written for speed: one closure per limit with everything it needs at hand. All
-other operations go through `_decide`, which reads like the contract.
+The usual hit goes another way, written for speed (see `_hits.py`). Everything else goes through `_decide`, which reads
+like the contract.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ..clock import Clock, SystemClock
 from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._core import Core
+from ._hits import Known, hit_of, take_all
 from .base import Entry, Hit, HitRun, Page, Run, Usage, combined
 from .state_file import SAVE_EVERY, StateFile
 
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
     from ..algorithms import Answer, State
     from ._reservations import Held
     from ._table import Place, Table
-
-ONE = 1
-TAKE = Kind.TAKE
-NEW = tuple.__new__
-"""Makes a named tuple of all its values, in a third of the time that its own constructor takes."""
 
 
 class Counters(NamedTuple):
@@ -66,14 +62,6 @@ class Step(NamedTuple):
     """Whether no earlier charge of the request touched the same state."""
 
 
-class Known(NamedTuple):
-    """What is at hand for one rule, or for hits without one."""
-
-    tables: dict[str, Table]
-    """By the identity of a limit."""
-    context: Context
-
-
 class MemoryEngine:
     """Keeps states in this process.
 
@@ -93,10 +81,9 @@ class MemoryEngine:
     ) -> None:
         require_whole("max_keys", max_keys, 1, MAX_EXACT)
         self.clock: Clock = SystemClock() if clock is None else clock
-        self._ticks, self._epoch_us = self.clock.ticks, self.clock.epoch_ns // 1000
         self._namespace = ""
         self._by_rule: dict[str | None, Known] = {}  # Of this namespace.
-        self._core = Core(max_keys)
+        self._core = Core(max_keys, self.clock)
         if state_file is not None:
             file = StateFile(state_file, SAVE_EVERY if save_every is None else save_every)
             self._core.open_file(file)
@@ -112,36 +99,8 @@ class MemoryEngine:
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """A function that takes units of `limit` for a key: the fast path."""
-        core = self._core
         table = self._table(limit, rule)
-        acquire, release = core.lock.take, core.lock.give
-        ticks, epoch_us, take = self._ticks, self._epoch_us, limit.take
-        context = ENGINE if rule is None else Context(rule=rule)
-        take_new = core.take_new
-
-        def hit(key: str, cost: int) -> Decision:
-            if cost is not ONE:  # The usual cost needs no check; `True` is another object.
-                require_cost(cost)
-            now_us = ticks() // 1000 + epoch_us
-            acquire()
-            try:
-                states = table.young
-                state = states.get(key)
-                if state is None:
-                    answer, shared = take_new(table, key, limit, now_us, cost)
-                    own = context._replace(degraded=True) if shared else context
-                    return Decision((key, limit, answer, own))
-                after, answer = take(state, now_us, cost)
-                if after is not state:
-                    states[key] = after
-            except TypeError:  # A key that cannot be looked up is no text either.
-                require_key(key)
-                raise
-            finally:
-                release(None)
-            return Decision((key, limit, answer, context))
-
-        return hit
+        return hit_of(self._core, table, limit, self._by_rule[rule].context)
 
     def bind_run(self, limit: Limit, rule: str | None = None) -> HitRun:
         """`bind` for several keys: as many hits in the order given, under one lock and at one moment.
@@ -327,58 +286,24 @@ class MemoryEngine:
 
     def _decide(self, request: Request) -> Decision:
         charges, wait_us, reserve_us, token = request
-        lock = self._core.lock
-        lock.take()
+        core = self._core
+        core.lock.take()
         try:
-            now_us = self._ticks() // 1000 + self._epoch_us
+            now_us = core.ticks() // 1000 + core.epoch_us
             if not (wait_us or reserve_us or token):
-                granted = self._take_all(charges, now_us)
+                granted = take_all(self._by_rule, charges, now_us)
                 if granted is not None:
                     return granted
             for charge in charges:
                 require_key(charge.key)
             if reserve_us:
-                self._core.reservations.make_way(token, now_us)
+                core.reservations.make_way(token, now_us)
             steps = self._evaluate(request, now_us)
             if all(step.answer[0] or step.charge.kind is Kind.SHADOW for step in steps):
                 return self._grant(request, steps, now_us)
             return self._deny(steps, now_us)
         finally:
-            lock.give(None)
-
-    def _take_all(self, charges: tuple[Charge, ...], now_us: int) -> Decision | None:
-        """The usual case in one go: every key is known, and all of it fits.
-
-        Each charge is written at once. As soon as one is not like that all are taken back, which nobody has seen,
-        and the steps below begin anew.
-        """
-        by_rule = self._by_rule
-        undo: list[tuple[dict[str, State], str, State]] = []
-        answers: list[tuple[str, Limit, Answer, Context]] = []
-        try:
-            for charge in charges:
-                known = by_rule.get(charge.rule)
-                if charge.kind is not TAKE or known is None:
-                    return None
-                key, cost = charge.key, charge.cost
-                tables, context = known
-                for limit in charge.limits:
-                    table = tables.get(limit.identity)
-                    state = None if table is None else table.young.get(key)
-                    if table is None or state is None:
-                        return None
-                    after, answer = limit.take(state, now_us, cost)
-                    if not answer[0]:
-                        return None
-                    table.limit = limit
-                    undo.append((table.young, key, state))
-                    table.young[key] = after
-                    answers.append((key, limit, answer, context))
-            undo.clear()
-        finally:
-            for states, key, state in reversed(undo):
-                states[key] = state
-        return _granted(answers)
+            core.lock.give(None)
 
     def _evaluate(self, request: Request, now_us: int) -> list[Step]:
         """Work out every charge in order, each on top of those before it; write nothing."""
@@ -482,15 +407,3 @@ def _stepped(
     if request.wait_us and isinstance(limit, TokenBucket):
         return limit.line_up(state, now_us, cost, request.wait_us)
     return limit.take(state, now_us, cost)
-
-
-def _granted(answers: list[tuple[str, Limit, Answer, Context]]) -> Decision:
-    """What `combined` makes of answers that all allow, without the ceremony: the least left speaks."""
-    least = answers[0]
-    if len(answers) == 1:
-        return Decision(least)
-    for one in answers:
-        if one[2][1] < least[2][1]:
-            least = one
-    together = NEW(Context, ("engine", False, least[3].rule, None, tuple(answers), None, None))
-    return Decision((least[0], least[1], least[2], together))

@@ -170,4 +170,4 @@ def test_an_admission_at_a_level_says_when_all_is_forgiven() -> None:
 def test_a_state_that_no_limit_can_have_led_to_is_refused(data: tuple[int, ...]) -> None:
     """A level of 10**15 would ask for a pace that no memory can hold."""
     with pytest.raises(ValueError, match=r"level|denied|backoff state|not enough values"):
-        LIMIT.decode(data)  # type: ignore[arg-type]
+        LIMIT.decode(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -103,10 +103,11 @@ _CURSOR: Final = re.compile(r"([0-9]{1,5}):([0-9]{1,20}):([0-9a-f.]*)")
 
 def sized(limit: Limit, number: int) -> Limit:
     """The same limit with another number, and the smallest burst: what is used does not depend on that."""
-    changes = {"limit": number}
-    if hasattr(limit, "burst"):
-        changes["burst"] = min(number, 1)
-    return replace(limit, **changes)  # type: ignore[type-var]
+    numbers = dict(zip(limit.__match_args__, limit.made_of, strict=True))
+    numbers["limit"] = number
+    if "burst" in numbers:
+        numbers["burst"] = min(number, 1)
+    return type(limit)(**numbers)
 
 
 def _digest(name: bytes) -> str:
