@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## List the targets.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Say which Python is needed, rather than fail somewhere in the middle.
 define require-python
@@ -55,11 +55,45 @@ serve: $(filter-out $(VENV)/.ready,$(SERVE_VENV)/.ready) ## Start the service on
 
 .PHONY: servers
 servers: ## Install the servers that tests start; instant when they are there.
-	@scripts/install-servers
+	@PYTHON="$(PYTHON)" scripts/install-servers
 
 .PHONY: test
-test: check servers ## Run the checks, then every test and every example in the documents.
+test: check servers ## Run the checks, every test and every example in the documents, and the compiled build's tests.
 	$(RUN) pytest $(PARALLEL)
+	@$(MAKE) $(if $(HAS_COMPILER),test-compiled,no-compiler)
+
+# The compiled build is put into a folder, whose packages come before those of the environment.
+COMPILED := build/compiled
+CORE_TESTS := tests/unit/algorithms tests/unit/engines/test_memory.py tests/unit/engines/test_state_file.py \
+  tests/unit/test_limiter.py tests/unit/test_aio.py tests/unit/test_fork.py tests/conformance/test_memory.py \
+  tests/property/test_bounds.py tests/property/test_relations.py tests/property/test_retry_after.py tests/property/test_twins.py
+
+.PHONY: test-compiled
+test-compiled: $(COMPILED)/.ready ## Run the tests of the core against the compiled build.
+	PYTHONPATH=$(COMPILED)/site $(VENV)/bin/python -c 'import headgate; assert headgate.compiled, headgate'
+	PYTHONPATH=$(COMPILED)/site $(RUN) pytest $(PARALLEL) $(CORE_TESTS)
+
+HAS_COMPILER = $(shell $(VENV)/bin/python scripts/has-compiler)
+
+.PHONY: no-compiler
+no-compiler:
+	@echo "The compiled build was not tested: that takes a C compiler and the headers of Python." >&2
+	@test "$(CI)" != true
+
+.PHONY: compiled
+compiled: $(COMPILED)/.ready ## Make the compiled build, in build/compiled.
+
+COMPILE := HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 $(RUN) hatchling build --target wheel
+$(COMPILED)/.ready: $(VENV)/.ready hatch_build.py $(shell find src -name '*.py' -o -name '*.lua')
+	@rm -rf $(COMPILED)
+	$(COMPILE) --directory $(COMPILED)/dist
+	$(RUN) pip install --quiet --no-deps --no-compile --target $(COMPILED)/site $(COMPILED)/dist/*.whl
+	@touch $@
+
+.PHONY: wheel
+wheel: setup ## Make the wheels in dist: the one of pure Python, and the compiled one of this system.
+	$(RUN) hatchling build --target wheel --directory dist
+	$(COMPILE) --directory dist
 
 .PHONY: check
 check: setup ## Formatting, lint, types, direction of imports, workflows.
@@ -80,7 +114,7 @@ cover: setup servers ## Run the tests with branch coverage; the report is build/
 	$(RUN) pytest $(PARALLEL) --cov --cov-report=term --cov-report=html
 
 .PHONY: bench
-bench: setup servers ## Measure against other limiters, side by side.
+bench: setup servers compiled ## Measure against other limiters, side by side.
 	$(RUN) bench.inprocess
 	$(RUN) bench.redis
 	$(RUN) bench.rules

@@ -26,12 +26,13 @@ from limits.strategies import (
     SlidingWindowCounterRateLimiter,
 )
 
-from headgate import AsyncLimiter, Charge, Limiter
+from .builds import BUILDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..harness import Keys
+    from .builds import Build
 
 PACKAGES = ("headgate", "limits", "throttled-py", "pyrate-limiter")
 
@@ -83,8 +84,9 @@ class Floor:
 class Headgate:
     """`Limiter.hit(key, rate, algorithm=...)`."""
 
-    def __init__(self, algorithm: str, limit: int) -> None:
-        self.limiter = Limiter()
+    def __init__(self, build: Build, algorithm: str, limit: int) -> None:
+        self.limiter = build.limiter()
+        self.charge = build.charge
         self.rate = f"{limit}/day"
         self.algorithm = algorithm
 
@@ -107,13 +109,13 @@ class Headgate:
 
     def run_three_charges(self, keys: Keys) -> None:
         """Charge three keys together, all or nothing."""
-        limiter, rate, algorithm = self.limiter, self.rate, self.algorithm
+        limiter, rate, algorithm, charge = self.limiter, self.rate, self.algorithm, self.charge
         for key in keys:
             limiter.decide(
                 [
-                    Charge(key, rate, algorithm=algorithm),
-                    Charge("org:7", rate, algorithm=algorithm),
-                    Charge("everybody", rate, algorithm=algorithm),
+                    charge(key, rate, algorithm=algorithm),
+                    charge("org:7", rate, algorithm=algorithm),
+                    charge("everybody", rate, algorithm=algorithm),
                 ]
             )
 
@@ -124,8 +126,8 @@ class Headgate:
 class HeadgateAsync:
     """`await AsyncLimiter.hit(key, rate, algorithm=...)`, in a running event loop."""
 
-    def __init__(self, algorithm: str, limit: int) -> None:
-        self.limiter = AsyncLimiter()
+    def __init__(self, build: Build, algorithm: str, limit: int) -> None:
+        self.limiter = build.async_limiter()
         self.rate = f"{limit}/day"
         self.algorithm = algorithm
         self._runner = asyncio.Runner()
@@ -283,7 +285,7 @@ class Crowd:
             thread.join()
 
 
-OURS = (
+ALGORITHMS = (
     "fixed_window",
     "sliding_window",
     "sliding_log",
@@ -292,8 +294,11 @@ OURS = (
     "adaptive",
 )
 
+OURS = {build(algorithm): (build, algorithm) for build in BUILDS for algorithm in ALGORITHMS}
+"""Every algorithm of every build, by its name in tables."""
+
 ENTRIES: dict[str, Entry] = {
-    **{name: partial(Headgate, name) for name in OURS},
+    **{name: partial(Headgate, *ours) for name, ours in OURS.items()},
     "limits fixed": partial(Limits, "fixed"),
     "limits moving": partial(Limits, "moving"),
     "limits sliding": partial(Limits, "sliding"),
@@ -306,4 +311,4 @@ ENTRIES: dict[str, Entry] = {
     "pyrate log": partial(Pyrate, "log"),
     "pyrate gcra": partial(Pyrate, "gcra"),
 }
-"""Everybody who counts. Ours are named after their algorithm."""
+"""Everybody who counts. Ours are named after their algorithm and, unless it is pure Python, their build."""

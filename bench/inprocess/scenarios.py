@@ -11,7 +11,7 @@ from . import targets
 from .contenders import ENTRIES, OURS, Crowd, Floor, Headgate, HeadgateAsync, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ..harness import Keys
     from .targets import Target
@@ -52,6 +52,7 @@ class Row:
     times_best_peer: float | None = None
     target: str | None = None
     met: bool | None = None
+    build: str = "pure"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Result:
             [*head, "target", ""],
             [
                 [
-                    row.algorithm + ("*" if row.algorithm in targets.WITHOUT_EQUAL else ""),
+                    row.algorithm
+                    + ("*" if row.algorithm.startswith(targets.WITHOUT_EQUAL) else ""),
                     f"{row.ns:.0f}",
                     f"{1e9 / row.ns:,.0f}",
                     _times(row.floors),
@@ -157,12 +159,14 @@ def whole_answer(settings: Settings) -> Result:
     """What a response header needs: allowed, remaining and reset. `limits` has to be asked twice."""
     field = []
     for algorithm in targets.WHOLE_ANSWER:
-        ours, strategy = Headgate(algorithm, ROOMY), targets.LIMITS[algorithm]
+        strategy = targets.LIMITS[algorithm]
         theirs = Limits(strategy.removeprefix("limits "), ROOMY)
-        field += [
-            Contender(algorithm, ours.run_and_read),
-            Contender(strategy, theirs.run_and_read, theirs.settle),
-        ]
+        field.append(Contender(strategy, theirs.run_and_read, theirs.settle))
+    field += [
+        Contender(name, Headgate(build, algorithm, ROOMY).run_and_read)
+        for name, (build, algorithm) in OURS.items()
+        if algorithm in targets.WHOLE_ANSWER
+    ]
     outcome = race([*field, _floor()], _hot_slices(settings, fresh=True), settings.seed)
     title = "One hot key, and reading allowed, remaining and reset (limits: hit + get_window_stats)"
     return Result("whole_answer", title, _rows(outcome, targets.WHOLE_ANSWER), outcome)
@@ -171,8 +175,9 @@ def whole_answer(settings: Settings) -> Result:
 def three_charges(settings: Settings) -> Result:
     """Three keys in one decision, all or nothing, against three separate hits."""
     field = [
-        Contender(algorithm, Headgate(algorithm, 1_000_000).run_three_charges)
-        for algorithm in targets.THREE_CHARGES
+        Contender(name, Headgate(build, algorithm, 1_000_000).run_three_charges)
+        for name, (build, algorithm) in OURS.items()
+        if algorithm in targets.THREE_CHARGES
     ]
     for strategy in ("fixed", "sliding"):
         theirs = Limits(strategy, 1_000_000)
@@ -188,20 +193,21 @@ def awaited(settings: Settings) -> Result:
     """`await hit()` against the plain call. Here the target is a price that must not be exceeded."""
     field = []
     loops = []
-    for algorithm in OURS:
-        loops.append(entrant := HeadgateAsync(algorithm, ROOMY))
-        plain = Headgate(algorithm, ROOMY)
-        field += [Contender(algorithm, plain.run), Contender(f"await {algorithm}", entrant.run)]
+    for name, (build, algorithm) in OURS.items():
+        loops.append(entrant := HeadgateAsync(build, algorithm, ROOMY))
+        plain = Headgate(build, algorithm, ROOMY)
+        field += [Contender(name, plain.run), Contender(f"await {name}", entrant.run)]
     outcome = race(field, _hot_slices(settings, fresh=True), settings.seed)
     for entrant in loops:
         entrant.close()
     rows = []
-    for algorithm in OURS:
-        price = outcome.times_faster(algorithm, f"await {algorithm}")
+    for name, (build, _) in OURS.items():
+        price = outcome.times_faster(name, f"await {name}")
         rows.append(
             Row(
-                f"await {algorithm}",
-                outcome.ns(f"await {algorithm}"),
+                f"await {name}",
+                outcome.ns(f"await {name}"),
+                build=build.name,
                 target=f"{price:.2f}x the plain call, at most {targets.MAX_ASYNC}x",
                 met=price <= targets.MAX_ASYNC,
             )
@@ -211,9 +217,13 @@ def awaited(settings: Settings) -> Result:
 
 def threads(settings: Settings) -> Result:
     """Several threads that share one limiter; time is the wall's, divided by all hits."""
-    names = ("fixed_window", "token_bucket", "limits fixed", "throttled gcra")
+    ours = [
+        name
+        for name, (_, algorithm) in OURS.items()
+        if algorithm in {"fixed_window", "token_bucket"}
+    ]
     field = []
-    for name in names:
+    for name in [*ours, "limits fixed", "throttled gcra"]:
         entrant = ENTRIES[name](ROOMY)
         crowd = Crowd(entrant, THREADS)
         field.append(Contender(name, crowd.run, entrant.settle))
@@ -225,7 +235,7 @@ def threads(settings: Settings) -> Result:
             limits="limits fixed",
             times_limits=outcome.times_faster(name, "limits fixed"),
         )
-        for name in names[:2]
+        for name in ours
     ]
     title = f"{THREADS} threads, one limiter, one hot key (for information)"
     return Result("threads", title, rows, outcome)
@@ -255,30 +265,33 @@ def _hot_slices(settings: Settings, *, fresh: bool) -> Iterator[Keys]:
 def _rows(outcome: Race, wanted: Mapping[str, Target] | None = None) -> list[Row]:
     """Compare each of our algorithms that took part with its peers that did."""
     rows = []
-    for algorithm in (one for one in OURS if one in outcome.rounds):
-        peers = [peer for peer in targets.CLOSEST[algorithm] if peer in outcome.rounds]
-        rows.append(_row(outcome, algorithm, peers, (wanted or {}).get(algorithm)))
+    for name, (_, algorithm) in OURS.items():
+        if name in outcome.rounds:
+            rows.append(_row(outcome, name, (wanted or {}).get(algorithm)))
     return rows
 
 
-def _row(outcome: Race, algorithm: str, peers: Sequence[str], target: Target | None) -> Row:
+def _row(outcome: Race, name: str, target: Target | None) -> Row:
+    build, algorithm = OURS[name]
     limits = targets.LIMITS[algorithm]
+    peers = [peer for peer in targets.CLOSEST[algorithm] if peer in outcome.rounds]
     best = outcome.fastest(peers) if peers else None
     speed = {
-        "limits": outcome.times_faster(algorithm, limits),
-        "best peer": outcome.times_faster(algorithm, best) if best else None,
+        "limits": outcome.times_faster(name, limits),
+        "best peer": outcome.times_faster(name, best) if best else None,
     }
     reached = speed[target.of] if target else None
     return Row(
-        algorithm,
-        outcome.ns(algorithm),
-        outcome.times_faster("floor", algorithm),
+        name,
+        outcome.ns(name),
+        outcome.times_faster("floor", name),
         limits,
         speed["limits"],
         best,
         speed["best peer"],
         str(target) if target else None,
         reached >= target.times if reached is not None and target else None,
+        build.name,
     )
 
 

@@ -22,6 +22,7 @@ from .algorithms import (
 from .charge import Charge
 from .clock import Clock, SystemClock
 from .decision import Decision
+from .engines import _hits
 from .engines.base import AsyncEngine, Engine
 from .engines.memory import MemoryEngine
 from .errors import (
@@ -41,6 +42,9 @@ from .rules.request import Request
 from .spec import Stats
 
 __version__ = "0.1.0"
+
+compiled: bool = not str(_hits.__file__).endswith(".py")
+"""Whether this is the compiled build: the same package, with the modules of the hot path in C."""
 
 __all__ = [
     "Adaptive",
@@ -75,4 +79,5 @@ __all__ = [
     "SystemClock",
     "TokenBucket",
     "UsageError",
+    "compiled",
 ]

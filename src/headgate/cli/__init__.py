@@ -22,7 +22,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from .. import __version__
+from .. import __version__, compiled
 from ..clock import SystemClock
 from ..errors import HeadgateError, UsageError
 from ..rules.problem import RulesError
@@ -161,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version",
         action="version",
-        version=f"headgate {__version__}",
+        version=f"headgate {__version__}{' (compiled)' if compiled else ''}",
         help="show the version and exit",
     )
     parser.set_defaults(command=None)
