@@ -21,7 +21,7 @@ The rules that all of them keep:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, TypeAlias
 
 from ..errors import UsageError
 
@@ -33,6 +33,17 @@ State: TypeAlias = Any
 
 Answer: TypeAlias = tuple[bool, int, int, int, int]
 """`(allowed, remaining, retry_after_us, reset_after_us, backoff_level)`, a plain tuple for speed."""
+
+Start: TypeAlias = Any
+"""When a window started, in microseconds: one number that the states of all keys share.
+
+It is told by `is` first, which spares a look into memory that a state of another key has pushed out of the cache.
+"""
+
+Bounds: TypeAlias = tuple[int, int, Start]
+"""Where a window starts and ends, and its start once more, as the object that states share."""
+
+NO_BOUNDS: Final[Bounds] = (0, 0, 0)
 
 NEVER = -1
 """`retry_after_us` of a cost that can never fit, however long one waits."""

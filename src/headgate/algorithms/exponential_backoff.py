@@ -19,13 +19,24 @@ cool-down began (0 for never).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from .base import MAX_EXACT, NEVER, Answer, Candidate, Whole, require_whole, require_window
+from .base import (
+    MAX_EXACT,
+    NEVER,
+    NO_BOUNDS,
+    Answer,
+    Bounds,
+    Candidate,
+    Start,
+    Whole,
+    require_whole,
+    require_window,
+)
 
 MAX_LEVEL = 20
 
-Pressure = tuple[int, int, int, int, int, int]
+Pressure: TypeAlias = tuple[Start, int, int, int, int, int]
 
 
 class ExponentialBackoff(Candidate):
@@ -51,7 +62,7 @@ class ExponentialBackoff(Candidate):
         self.max_level = require_whole("max_level", max_level, 1, MAX_LEVEL)
         self.retry_us = require_whole("retry_us", retry_us, 1_000, 3_600_000_000)
         """What `retry_after` is at level 0; it doubles with each level."""
-        self._now: list[tuple[int, int]] = [(0, 0)]
+        self._now = [NO_BOUNDS]
         """The bounds of the window that runs now, see `FixedWindow`."""
         super().__init__(
             self.limit, self.window_us, self.denials_per_level, self.max_level, self.retry_us
@@ -64,14 +75,21 @@ class ExponentialBackoff(Candidate):
         limit, window_us = self.limit, self.window_us
         if cost > limit or not cost:
             return state, self.peek(state, now_us, cost)
-        start_us, count, denials, level, denied, cool_us = self._current(state, now_us)
-        if not cool_us or now_us - cool_us >= window_us:
+        start_us, end_us, start = self._now[0]
+        if not start_us <= now_us < end_us:
+            start_us, end_us, start = self._turned(now_us)
+        was, count, denials, level, denied, cool_us = state or (start, 0, 0, 0, 0, 0)
+        moved = was is not start or cool_us > now_us
+        if moved:
+            _, count, denials, level, denied, cool_us = self._current(state, now_us)
+        cools = cool_us > 0 and now_us - cool_us < window_us
+        if not cools:
             remaining = (limit >> level or 1) - count - cost
             if remaining >= 0:
-                left_us = start_us + window_us - now_us
+                left_us = end_us - now_us
                 if level + denied > 1:  # Each level takes a quiet window to be forgiven.
                     left_us += (level + denied - 1) * window_us
-                state = (start_us, count + cost, 0, level, denied, cool_us)
+                state = (start, count + cost, 0, level, denied, cool_us)
                 return state, (True, remaining, 0, left_us, level)
             denials += 1
             if denials >= self.denials_per_level:  # More, if it was set lower meanwhile.
@@ -79,10 +97,10 @@ class ExponentialBackoff(Candidate):
                 level = min(level + 1, self.max_level)
                 if level == self.max_level:
                     cool_us = now_us
-        after = (start_us, count, denials, level, 1, cool_us)
+        after = (start, count, denials, level, 1, cool_us)
         answer = self._answer(after, now_us, allowed=False)
-        # The same if it cools down, and has been asked before.
-        return (state if after == state else after), answer
+        # Nothing changes for one that cools down and was denied before.
+        return (state if cools and denied and not moved else after), answer
 
     def charge(self, state: Pressure | None, now_us: int, cost: int) -> Pressure | None:
         """`force` without the answer."""
@@ -112,7 +130,7 @@ class ExponentialBackoff(Candidate):
         state = (start_us, min(count + cost, MAX_EXACT), 0, level, denied, cool_us)
         return state, self._answer(state, now_us, allowed=True)
 
-    def mark(self, state: Pressure) -> int:
+    def mark(self, state: Pressure) -> Start:
         """The start of the window that was charged."""
         return state[0]
 
@@ -159,26 +177,26 @@ class ExponentialBackoff(Candidate):
 
     def _current(self, state: Pressure | None, now_us: int) -> Pressure:
         """The state as it stands at `now_us`, with every window that has ended accounted for."""
-        start_us, end_us = self._now[0]
+        start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
-            start_us, end_us = self._turned(now_us)
+            start_us, end_us, start = self._turned(now_us)
         if state is None:
-            return (start_us, 0, 0, 0, 0, 0)
-        if state[0] == start_us and state[5] <= now_us:
+            return (start, 0, 0, 0, 0, 0)
+        if state[0] is start and state[5] <= now_us:
             return state
-        was_us, count, denials, level, denied, cool_us = state
+        was, count, denials, level, denied, cool_us = state
         cool_us = min(cool_us, now_us)
-        if was_us >= start_us:
-            return (start_us, count, denials, level, denied, cool_us)
-        quiet = (start_us - was_us) // self.window_us - denied
+        if was is start or was >= start:
+            return (start, count, denials, level, denied, cool_us)
+        quiet = (start_us - was) // self.window_us - denied
         if quiet:
             denials = 0
-        return (start_us, 0, denials, max(0, level - quiet), 0, cool_us)
+        return (start, 0, denials, max(0, level - quiet), 0, cool_us)
 
-    def _turned(self, now_us: int) -> tuple[int, int]:
+    def _turned(self, now_us: int) -> Bounds:
         """Remember the window that runs now."""
         start_us = now_us - now_us % self.window_us
-        bounds = self._now[0] = (start_us, start_us + self.window_us)
+        bounds = self._now[0] = (start_us, start_us + self.window_us, start_us)
         return bounds
 
     def _cooling(self, cool_us: int, now_us: int) -> bool:

@@ -10,12 +10,24 @@ the boundaries of a calendar. The state is `(start_us, count)`: the start of the
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from .base import MAX_EXACT, NEVER, Answer, Limit, Whole, refuse, require_whole, require_window
+from .base import (
+    MAX_EXACT,
+    NEVER,
+    NO_BOUNDS,
+    Answer,
+    Bounds,
+    Limit,
+    Start,
+    Whole,
+    refuse,
+    require_whole,
+    require_window,
+)
 from .calendar import Calendar
 
-Window = tuple[int, int]
+Window: TypeAlias = tuple[Start, int]
 
 
 class FixedWindow(Limit):
@@ -29,7 +41,7 @@ class FixedWindow(Limit):
         self.limit = require_whole("limit", limit, 0, MAX_EXACT)
         self.window_us = require_window(window_us)
         self.identity = f"{self.name}:{window_us}"
-        self._now: list[Window] = [(0, 0)]
+        self._now = [NO_BOUNDS]
         """The bounds of the window that runs now: one item, replaced as a whole, so threads need no lock.
 
         Looking there saves a division, and all keys share the numbers in it.
@@ -43,21 +55,21 @@ class FixedWindow(Limit):
 
     def take(self, state: Window | None, now_us: int, cost: int) -> tuple[Window | None, Answer]:
         """Take `cost` units if they fit."""
-        start_us, end_us = self._now[0]
+        start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
-            start_us, end_us = self._now[0] = self.bounds_us(now_us)
-        was_us = count = 0
+            start_us, end_us, start = self._turned(now_us)
+        was, count = start, 0
         if state is not None:
-            was_us, count = state
-            if was_us < start_us:
+            was, count = state
+            if was is not start and was < start:
                 count = 0  # But a window ahead of now (the clock stepped back) counts as this one.
         remaining = self.limit - count - cost
         if remaining >= 0:
             if cost:
-                return (start_us, count + cost), (True, remaining, 0, end_us - now_us, 0)
+                return (start, count + cost), (True, remaining, 0, end_us - now_us, 0)
             return state, (True, remaining, 0, end_us - now_us if count else 0, 0)
-        if was_us > start_us:
-            state = (start_us, count)
+        if was is not start and was > start:
+            state = (start, count)
         return state, self._denied(count, cost, end_us - now_us)
 
     def peek(self, state: Window | None, now_us: int, cost: int) -> Answer:
@@ -78,7 +90,7 @@ class FixedWindow(Limit):
         reset_after_us = end_us - now_us if count else 0
         return state, (True, max(0, self.limit - count), 0, reset_after_us, 0)
 
-    def mark(self, state: Window) -> int:
+    def mark(self, state: Window) -> Start:
         """The start of the window that was charged."""
         return state[0]
 
@@ -111,6 +123,12 @@ class FixedWindow(Limit):
         require_whole("count", count, 0, MAX_EXACT)
         return start_us, count
 
+    def _turned(self, now_us: int) -> Bounds:
+        """Remember the window that runs now."""
+        start_us, end_us = self.bounds_us(now_us)
+        bounds = self._now[0] = (start_us, end_us, start_us)
+        return bounds
+
     def _denied(self, count: int, cost: int, left_us: int) -> Answer:
         limit = self.limit
         retry_after_us = NEVER if cost > limit else left_us
@@ -131,7 +149,7 @@ class CalendarWindow(FixedWindow):
         self.calendar = calendar
         self.window_us = calendar.nominal_us
         self.identity = f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
-        self._now = [(0, 0)]
+        self._now = [NO_BOUNDS]
         Limit.__init__(self, self.limit, calendar)
 
     def bounds_us(self, now_us: int) -> tuple[int, int]:

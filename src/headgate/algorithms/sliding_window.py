@@ -26,9 +26,20 @@ divides the window it is taken, so that retry times come out round. The state is
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
-from .base import MAX_EXACT, NEVER, Answer, Candidate, Whole, require_whole, require_window
+from .base import (
+    MAX_EXACT,
+    NEVER,
+    NO_BOUNDS,
+    Answer,
+    Bounds,
+    Candidate,
+    Start,
+    Whole,
+    require_whole,
+    require_window,
+)
 
 MAX_STEPS = 2**20
 MAX_PRODUCT = 2**51
@@ -36,7 +47,7 @@ MAX_PRODUCT = 2**51
 MAX_LIMIT = 2**43
 """Leaves at least 256 steps."""
 
-Counters = tuple[int, int, int]
+Counters: TypeAlias = tuple[Start, int, int]
 
 
 class SlidingWindow(Candidate):
@@ -58,7 +69,7 @@ class SlidingWindow(Candidate):
         faded = (self.limit - 1) * self.steps // self.limit if self.limit else 0
         self.fade_us = faded * self.step_us
         """How long before its end a previous window that was full has room for one unit."""
-        self._now: list[tuple[int, int]] = [(0, 0)]
+        self._now = [NO_BOUNDS]
         """The bounds of the window that runs now, see `FixedWindow`."""
         super().__init__(self.limit, self.window_us)
 
@@ -66,13 +77,13 @@ class SlidingWindow(Candidate):
         self, state: Counters | None, now_us: int, cost: int
     ) -> tuple[Counters | None, Answer]:
         """Take `cost` units if they fit."""
-        start_us, end_us = self._now[0]
+        start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
-            start_us, end_us = self._turned(now_us)
-        was_us = previous = current = 0
+            start_us, end_us, start = self._turned(now_us)
+        was, previous, current = start, 0, 0
         if state is not None:
-            was_us, previous, current = state
-            if was_us != start_us:
+            was, previous, current = state
+            if was is not start:
                 previous, current = self._moved(state, start_us)
         left_us, window_us = end_us - now_us, self.window_us
         remaining = self.limit - current - cost
@@ -80,12 +91,12 @@ class SlidingWindow(Candidate):
             remaining += previous * (-left_us // self.step_us) // self.steps
         if remaining >= 0:
             if cost:
-                state = (start_us, previous, current + cost)
+                state = (start, previous, current + cost)
                 return state, (True, remaining, 0, left_us + window_us, 0)
             reset_after_us = left_us + window_us if current else left_us if previous else 0
             return state, (True, remaining, 0, reset_after_us, 0)
-        if was_us > start_us:  # The clock stepped back.
-            state = (start_us, previous, current)
+        if was is not start and was > start:  # The clock stepped back.
+            state = (start, previous, current)
         # The usual denial, without a division.
         if cost == 1 and 0 < current == self.limit and not previous:
             reset_after_us = left_us + window_us
@@ -117,18 +128,18 @@ class SlidingWindow(Candidate):
         """`force` without the answer."""
         if not cost:
             return state
-        start_us, end_us = self._now[0]
+        start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
-            start_us, end_us = self._turned(now_us)
+            start_us, end_us, start = self._turned(now_us)
         previous = current = 0
         if state is not None:
-            was_us, previous, current = state
-            if was_us != start_us:
+            was, previous, current = state
+            if was is not start:
                 previous, current = self._moved(state, start_us)
         current += cost
-        return start_us, previous, current if current < self.most else self.most
+        return start, previous, current if current < self.most else self.most
 
-    def mark(self, state: Counters) -> int:
+    def mark(self, state: Counters) -> Start:
         """The start of the window that was charged."""
         return state[0]
 
@@ -168,10 +179,10 @@ class SlidingWindow(Candidate):
         require_whole("current", current, 0, 2 * MAX_LIMIT)
         return start_us, previous, current
 
-    def _turned(self, now_us: int) -> tuple[int, int]:
+    def _turned(self, now_us: int) -> Bounds:
         """Remember the window that runs now."""
         start_us = now_us - now_us % self.window_us
-        bounds = self._now[0] = (start_us, start_us + self.window_us)
+        bounds = self._now[0] = (start_us, start_us + self.window_us, start_us)
         return bounds
 
     def _counters(self, state: Counters | None, now_us: int) -> Counters:

@@ -23,7 +23,7 @@ from ..clock import Clock, SystemClock
 from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._core import Core
-from ._hits import Known, hit_of, take_all
+from ._hits import Known, hit_of, take_all_of
 from .base import Entry, Hit, HitRun, Page, Run, Usage, combined
 from .state_file import SAVE_EVERY, StateFile
 
@@ -84,6 +84,7 @@ class MemoryEngine:
         self._namespace = ""
         self._by_rule: dict[str | None, Known] = {}  # Of this namespace.
         self._core = Core(max_keys, self.clock)
+        self._take_all = take_all_of(self._core, self._by_rule)
         if state_file is not None:
             file = StateFile(state_file, SAVE_EVERY if save_every is None else save_every)
             self._core.open_file(file)
@@ -95,6 +96,7 @@ class MemoryEngine:
         """The same states and bounds, under another namespace."""
         twin = copy.copy(self)
         twin._namespace, twin._by_rule = namespace, {}
+        twin._take_all = take_all_of(twin._core, twin._by_rule)
         return twin
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
@@ -285,25 +287,19 @@ class MemoryEngine:
         return table
 
     def _decide(self, request: Request) -> Decision:
-        charges, wait_us, reserve_us, token = request
-        core = self._core
-        core.lock.take()
-        try:
-            now_us = core.ticks() // 1000 + core.epoch_us
-            if not (wait_us or reserve_us or token):
-                granted = take_all(self._by_rule, charges, now_us)
-                if granted is not None:
-                    return granted
-            for charge in charges:
-                require_key(charge.key)
-            if reserve_us:
-                core.reservations.make_way(token, now_us)
+        granted = self._take_all(request)
+        if granted is not None:
+            return granted
+        for charge in request.charges:
+            require_key(charge.key)
+        with self._core.lock:
+            now_us = self.clock.now_us()
+            if request.reserve_us:
+                self._core.reservations.make_way(request.token, now_us)
             steps = self._evaluate(request, now_us)
             if all(step.answer[0] or step.charge.kind is Kind.SHADOW for step in steps):
                 return self._grant(request, steps, now_us)
             return self._deny(steps, now_us)
-        finally:
-            core.lock.give(None)
 
     def _evaluate(self, request: Request, now_us: int) -> list[Step]:
         """Work out every charge in order, each on top of those before it; write nothing."""
