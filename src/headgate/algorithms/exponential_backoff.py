@@ -203,7 +203,8 @@ class ExponentialBackoff(Candidate):
         return cool_us > 0 and now_us - cool_us < self.window_us
 
     def _answer(self, state: Pressure, now_us: int, *, allowed: bool) -> Answer:
-        start_us, count, denials, level, denied, cool_us = state
+        start, count, denials, level, denied, cool_us = state
+        start_us: int = start
         remaining = self.limit >> level or (1 if self.limit else 0)
         remaining = remaining - count if remaining > count else 0
         # As `idle_at_us` has it: the window, each level, and a run of denials have to pass.
