@@ -5,6 +5,7 @@ import inspect
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -87,6 +88,28 @@ def test_wheel_holds_the_whole_package_and_its_type_marker(tmp_path: Path) -> No
     assert "headgate/py.typed" in packed
 
 
+def test_every_algorithm_is_in_the_compiled_build() -> None:
+    """A file that is not compiled is called by name from those that are, and slows them down."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    assert not hook["enable-by-default"]
+    assert all((SRC / module).is_file() for module in hook["modules"])
+    algorithms = {path.relative_to(SRC).as_posix() for path in SRC.glob("headgate/algorithms/*.py")}
+    left_out = {"headgate/algorithms/__init__.py", "headgate/algorithms/calendar.py"}
+    assert algorithms - set(hook["modules"]) == left_out
+
+
+def test_sources_say_that_they_are_not_the_compiled_build() -> None:
+    """Even where a compiled build is installed: whoever changes a source must see the change."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(SRC)!r}); import headgate; print(headgate.compiled)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout == "False\n"
+
+
 def test_sdist_holds_what_the_tests_need(tmp_path: Path) -> None:
     """Whoever packages Headgate can run its tests from there: examples and pages are tests too."""
     subprocess.run(
@@ -98,7 +121,14 @@ def test_sdist_holds_what_the_tests_need(tmp_path: Path) -> None:
     (sdist,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
-    for name in ("README.md", "CONTRIBUTING.md", "LICENSE", "conftest.py", "pyproject.toml"):
+    for name in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "conftest.py",
+        "hatch_build.py",
+        "pyproject.toml",
+    ):
         assert name in packed
     for folder in ("bench", "docs", "examples", "src", "tests"):
         files = {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*.py")}
