@@ -57,4 +57,4 @@ def compiled(root: Path, modules: list[str], into: Path) -> list[Path]:
     build.build_lib, build.build_temp = str(into / LIBRARY), str(into / "temp")
     build.ensure_finalized()
     build.run()
-    return sorted((into / LIBRARY).rglob("*.so"))
+    return sorted(path for path in (into / LIBRARY).rglob("*") if path.is_file())
