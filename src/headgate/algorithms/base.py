@@ -37,7 +37,7 @@ Answer: TypeAlias = tuple[bool, int, int, int, int]
 Start: TypeAlias = Any
 """When a window started, in microseconds: one number that the states of all keys share.
 
-It is told by `is` first, which spares a look into memory that a state of another key has pushed out of the cache.
+It is an object even in the compiled build, which would else keep a copy for each key, and is told by `is` first.
 """
 
 Bounds: TypeAlias = tuple[int, int, Start]
