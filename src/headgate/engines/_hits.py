@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from ..algorithms.base import MAX_EXACT
 from ..charge import Charge, Kind, Request, require_cost, require_key
 from ..decision import Context, Decision
+from .base import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..algorithms import Limit, State
     from ._core import Core
     from ._table import Table
-    from .base import Hit
+    from .base import Hit, HitRun
 
 ONE: Final = 1
 TAKE: Final = Kind.TAKE
@@ -40,48 +41,84 @@ class Known(NamedTuple):
 
 def hit_of(core: Core, table: Table, limit: Limit, context: Context) -> Hit:
     """A function that takes units of `limit` for a key."""
-    acquire, release, take_new = core.lock.take, core.lock.give, core.take_new
+    turns, give, take_new = core.lock.turns, core.lock.give, core.take_new
     ticks, epoch_us = core.ticks, core.epoch_us
 
     def hit(key: Any, cost: Any) -> Decision:
         if cost is not ONE:  # The usual cost needs no check; `True` is another object.
             require_cost(cost)
         now_us = ticks() // 1000 + epoch_us
-        acquire()
-        try:
-            states = table.young
-            state = states.get(key)
-            if state is None:
-                found, shared = take_new(table, key, limit, now_us, cost)
-                own = context._replace(degraded=True) if shared else context
-                return Decision((key, limit, found, own))
-            after, answer = limit.take(state, now_us, cost)
-            if after is not state:
-                states[key] = after
-        except TypeError:  # A key that cannot be looked up is no text either.
-            require_key(key)
-            raise
-        finally:
-            release(None)
-        return Decision((key, limit, answer, context))
+        for _ in turns:  # The lock: see `Baton`.
+            try:
+                states = table.young
+                state = states.get(key)
+                if state is None:
+                    found, shared = take_new(table, key, limit, now_us, cost)
+                    own = context._replace(degraded=True) if shared else context
+                    return Decision((key, limit, found, own))
+                after, answer = limit.take(state, now_us, cost)
+                if after is not state:
+                    states[key] = after
+                return Decision((key, limit, answer, context))
+            except TypeError:  # A key that cannot be looked up is no text either.
+                require_key(key)
+                raise
+            finally:
+                give(None)
+        raise AssertionError  # Turns have no end.
 
     return hit
 
 
+def run_of(core: Core, table: Table, limit: Limit, context: Context) -> HitRun:
+    """A function that takes units of `limit` for several keys, in their order: under one lock and at one moment."""
+    turns, give, take_new = core.lock.turns, core.lock.give, core.take_new
+    ticks, epoch_us = core.ticks, core.epoch_us
+
+    def hit_run(keys: Any, cost: Any) -> Run:
+        require_cost(cost)
+        answers: list[Any] = []
+        degraded: list[int] = []
+        for _ in turns:
+            try:
+                now_us = ticks() // 1000 + epoch_us
+                states = table.young
+                for key in keys:
+                    state = states.get(key)
+                    if state is None:
+                        found, shared = take_new(table, key, limit, now_us, cost)
+                        answers.append(found)
+                        if shared:
+                            degraded.append(len(answers) - 1)
+                        states = table.young  # A new key may begin a new generation.
+                    else:
+                        after, answer = limit.take(state, now_us, cost)
+                        if after is not state:
+                            states[key] = after
+                        answers.append(answer)
+                return Run(keys, limit, answers, context, degraded)
+            finally:
+                give(None)
+        raise AssertionError
+
+    return hit_run
+
+
 def take_all_of(core: Core, by_rule: dict[str | None, Known]) -> TakeAll:
     """A function for the usual request: every key is known, and all of it fits. Any other is answered `None`."""
-    acquire, release = core.lock.take, core.lock.give
+    turns, give = core.lock.turns, core.lock.give
     ticks, epoch_us = core.ticks, core.epoch_us
 
     def take_all(request: Request) -> Decision | None:
         charges, wait_us, reserve_us, token = request
         if wait_us or reserve_us or token:
             return None
-        acquire()
-        try:
-            return _take_all(by_rule, charges, ticks() // 1000 + epoch_us)
-        finally:
-            release(None)
+        for _ in turns:
+            try:
+                return _take_all(by_rule, charges, ticks() // 1000 + epoch_us)
+            finally:
+                give(None)
+        raise AssertionError
 
     return take_all
 

@@ -23,8 +23,8 @@ from ..clock import Clock, SystemClock
 from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._core import Core
-from ._hits import Known, hit_of, take_all_of
-from .base import Entry, Hit, HitRun, Page, Run, Usage, combined
+from ._hits import Known, hit_of, run_of, take_all_of
+from .base import Entry, Hit, HitRun, Page, Usage, combined
 from .state_file import SAVE_EVERY, StateFile
 
 if TYPE_CHECKING:
@@ -109,33 +109,8 @@ class MemoryEngine:
 
         Keys that are no keys are refused where they stand, so those in front of one have been charged by then.
         """
-        core = self._core
         table = self._table(limit, rule)
-        now_us, take, take_new = self.clock.now_us, limit.take, core.take_new
-        context = ENGINE if rule is None else Context(rule=rule)
-
-        def hit_run(keys: Sequence[str], cost: int) -> Run:
-            require_cost(cost)
-            answers: list[Answer] = []
-            degraded: list[int] = []
-            with core.lock:
-                at_us = now_us()
-                states = table.young
-                for key in keys:
-                    state = states.get(key)
-                    if state is None:
-                        answer, shared = take_new(table, key, limit, at_us, cost)
-                        if shared:
-                            degraded.append(len(answers))
-                        states = table.young  # A new key may begin a new generation.
-                    else:
-                        after, answer = take(state, at_us, cost)
-                        if after is not state:
-                            states[key] = after
-                    answers.append(answer)
-            return Run(keys, limit, answers, context, degraded)
-
-        return hit_run
+        return run_of(self._core, table, limit, self._by_rule[rule].context)
 
     def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """Decide each request, all or nothing."""

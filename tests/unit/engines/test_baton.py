@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -39,11 +41,54 @@ def test_it_comes_back_when_its_holder_fails() -> None:
 def test_a_child_finds_exactly_one() -> None:
     baton = Baton()
     baton.after_fork()  # Nobody had it.
-    baton.take()
-    waiting = threading.Thread(target=baton.take, daemon=True)
+    next(baton.turns)
+    waiting = threading.Thread(target=next, args=(baton.turns,), daemon=True)
     waiting.start()
     waiting.join(0.05)
     assert waiting.is_alive()  # There is no second one.
     baton.after_fork()  # Its holder is gone.
     waiting.join(5.0)
     assert not waiting.is_alive()
+
+
+INTERRUPTED = """
+import signal, sys, threading, time
+from headgate import Charge, Limiter
+
+class Soon(Exception): pass
+
+def interrupt(*_):
+    raise Soon
+
+limiter = Limiter()
+igdb = limiter.limit("a", "5/minute")
+run = limiter.engine.bind_run(igdb._spec.limits[0])
+calls = {
+    "hit": lambda: limiter.hit("a", "5/minute"),
+    "decide": lambda: limiter.decide([Charge("a", "5/minute"), Charge("b", "9/minute")]),
+    "stats": igdb.stats,
+    "run": lambda: run(["a", "b"], 1),
+}
+call = calls[sys.argv[1]]
+signal.signal(signal.SIGALRM, interrupt)
+for at in range(1_500):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.000_05 + at % 50 / 1_000_000)
+        while True:
+            call()
+    except Soon:
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+other = threading.Thread(target=call, daemon=True)
+other.start()
+other.join(5)
+sys.exit(other.is_alive())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("call", ["hit", "decide", "stats", "run"])
+def test_what_a_signal_handler_raises_does_not_lose_it(call: str) -> None:
+    """In a process of its own, interrupted some thousand times in the middle of what it does."""
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, call], timeout=60, check=False)
+    assert ended.returncode == 0
