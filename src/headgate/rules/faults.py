@@ -1,8 +1,12 @@
-"""Collecting faults: a reader goes on after one, so that a person can mend all of them in one go."""
+"""Collecting faults: a reader goes on after one, so that a person can mend all of them in one go.
+
+Shapes are checked first, and then what values mean. So that one wrong shape does not hide what is wrong beside it, each
+wrong value gives way to `WRONG`: something is there, nobody knows what, and nothing follows from it.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .document import path_text
 from .problem import Problem
@@ -17,6 +21,8 @@ At: TypeAlias = "tuple[At, Step] | None"
 
 MAX_FAULTS: Final = 1_000
 MAX_SHOWN: Final = 60
+WRONG: Final[Any] = object()
+"""Stands for a value that a fault was noted at."""
 
 
 class Faults:
@@ -27,19 +33,37 @@ class Faults:
         self.count = 0
         """How many were noted, those among them that are not kept: who sees it grow knows that something is wrong."""
         self._found: dict[tuple[str, str], Callable[[], Problem]] = {}
+        self._places: set[tuple[Step, ...]] = set()
 
     def add(self, at: At, message: str, remedy: str) -> None:
         """Note one. A fault of the file's defaults comes up with every rule, and is kept once."""
         self.count += 1
+        path = steps_of(at)
+        self._places.add(tuple(path))
         if len(self._found) >= MAX_FAULTS:
             return
-        path = steps_of(at)
         text = path_text(path)
         document = self.document
         self._found.setdefault(
             (text, message),
             lambda: Problem(document.name, document.line(path), text, message, remedy),
         )
+
+    def sound(self, value: Any, at: At) -> Any:
+        """What stands at `at`, with `WRONG` wherever a fault was noted since somebody asked last."""
+        places, self._places = self._places, set()
+        around = {place[:end] for place in places for end in range(len(place))}
+
+        def kept(value: Any, place: tuple[Step, ...]) -> Any:
+            if place in places:
+                return WRONG
+            if place not in around:
+                return value
+            if type(value) is list:
+                return [kept(item, (*place, i)) for i, item in enumerate(value)]
+            return {key: kept(item, (*place, key)) for key, item in value.items()}
+
+        return kept(value, tuple(steps_of(at)))
 
     def problems(self) -> list[Problem]:
         """All of them, those of the document's own among them, by line."""

@@ -11,13 +11,13 @@ from weakref import WeakValueDictionary
 
 from .advice import advise
 from .document import path_text, read_document
-from .faults import Faults, shown, steps_of
+from .faults import WRONG, Faults, shown, steps_of
 from .fields import DEFAULTS, FILE, MAX_RULES, RULE
 from .model import Rule, RuleSet
 from .pacing import spaced, unhurried
 from .parsed import Case, Parsed
 from .parts.filling import filled
-from .parts.rule import build_rule
+from .parts.rule import UNKNOWN, build_rule
 from .problem import Problem, RulesError
 
 if TYPE_CHECKING:
@@ -93,22 +93,30 @@ class Gathering:
         self._problems += faults.problems()
 
     def _take_file(self, value: dict[str, Any], faults: Faults) -> None:
-        rules, defaults = value.get("rules"), value.get("defaults") or {}
+        rules = value.get("rules")
         # What is in these two is checked below, rule by rule; here they only have to be known.
         outside: dict[str, Any] = {"rules": [] if type(rules) is list else rules, "defaults": None}
         FILE.check({**value, **outside}, None, faults)
-        before = faults.count
-        DEFAULTS.check(defaults, (None, "defaults"), faults)
-        if faults.count > before:
-            defaults = None  # What they would have said is unknown, so rules cannot be told to be incomplete.
+        defaults = self._defaults(value.get("defaults") or {}, faults)
         tests = value.get("tests")
         if type(tests) is list:
             self._cases += [Case(faults.document, i, case) for i, case in enumerate(tests)]
         if type(rules) is list:
             self._take_rules(rules, (None, "rules"), defaults, faults)
 
+    def _defaults(self, written: Any, faults: Faults) -> dict[str, Any]:
+        """What holds for every rule, as far as it is sound."""
+        at = (None, "defaults")
+        before = faults.count
+        DEFAULTS.check(written, at, faults)
+        if faults.count == before:
+            sound: dict[str, Any] = written
+            return sound
+        sound = faults.sound(written, at)
+        return UNKNOWN if sound is WRONG else sound
+
     def _take_rules(
-        self, rules: list[Any], at: At, defaults: dict[str, Any] | None, faults: Faults
+        self, rules: list[Any], at: At, defaults: dict[str, Any], faults: Faults
     ) -> None:
         for i, rule in enumerate(rules):
             if self._count > MAX_RULES:
@@ -118,9 +126,7 @@ class Gathering:
             )
             self._take_rule(rule, (at, i), defaults, faults)
 
-    def _take_rule(
-        self, written: Any, at: At, defaults: dict[str, Any] | None, faults: Faults
-    ) -> None:
+    def _take_rule(self, written: Any, at: At, defaults: dict[str, Any], faults: Faults) -> None:
         self._pause()
         self._count += 1
         if self._count > MAX_RULES:
@@ -130,17 +136,17 @@ class Gathering:
         if type(written) is not dict:
             RULE.check(written, at, faults)
             return
-        document = filled(written, defaults or {})
+        document = filled(written, defaults)
         text = _text_of(document)
-        rule = None if defaults is None else self._known.get(text)
-        before = faults.count
+        rule = self._known.get(text)
         if rule is None:
-            bad = RULE.check_fields(written, at, faults)
-            if defaults is not None:
-                where = _where(written, at, defaults)
-                rule = build_rule(document, at, where, faults, bad=bad)
+            before = faults.count
+            RULE.check_fields(written, at, faults)
+            if faults.count > before:
+                document = filled(faults.sound(written, at), defaults)
+            rule = build_rule(document, at, _where(written, at, defaults), faults)
         self._take_id(written.get("rule_id"), at, faults)
-        if rule is not None and faults.count == before:
+        if rule is not None and not faults.count:  # One fault, and the whole set is refused.
             self._known[text] = rule
             self._place(rule, text)
 

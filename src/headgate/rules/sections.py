@@ -9,12 +9,10 @@ from .faults import shown
 from .kinds import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .faults import At, Faults
     from .kinds import Kind, Text
-
-NO_FIELDS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,47 +156,44 @@ class Section:
             message = f"must be a mapping, not {shown(value)}"
             faults.add(at, message, f"write its fields, such as {names}")
 
-    def check_fields(self, value: Mapping[str, Any], at: At, faults: Faults) -> frozenset[str]:
-        """The same for what is known to be a mapping; tells which fields something is wrong with."""
-        bad = NO_FIELDS
-        before = faults.count
+    def check_fields(self, value: Mapping[str, Any], at: At, faults: Faults) -> None:
+        """The same for what is known to be a mapping."""
         for key, item in value.items():
             check = self._checks.get(key)
             if check is None:
                 self._note_unknown(key, at, faults)
             elif item is not None:
                 check(item, (at, key), faults)
-            if faults.count > before:
-                before = faults.count
-                bad |= {self.by_name[key].name} if check is not None else NO_FIELDS
         if self.complete:
             self.check_required(value, at, faults)
         if not self._aliases.isdisjoint(value):
-            bad |= self._check_names(value, at, faults)
-        return bad
+            self._check_names(value, at, faults)
 
     def _note_unknown(self, key: str, at: At, faults: Faults) -> None:
         names = ", ".join(one.name for one in self.fields)
         remedy = nearest(key, self.by_name) or f"there are {names}"
         faults.add((at, key), f"there is no field {shown(key)} here", remedy)
 
-    def _check_names(self, value: Mapping[str, Any], at: At, faults: Faults) -> frozenset[str]:
+    def _check_names(self, value: Mapping[str, Any], at: At, faults: Faults) -> None:
         """Note fields that are there under two of their names."""
-        bad = NO_FIELDS
         for one in self.fields:
             used = [name for name in (one.name, *one.aliases) if name in value]
             if len(used) > 1:
                 message = f"{' and '.join(used)} are the same field"
                 faults.add((at, used[1]), message, "keep one of them")
-                bad |= {one.name}
-        return bad
 
     def check_required(self, value: Mapping[str, Any], at: At, faults: Faults) -> None:
         """Note what must be there and is not."""
         for name, one in self.required.items():
             if value.get(name) is None and all(value.get(also) is None for also in one.aliases):
+                if self.misspells(value, (name, *one.aliases)):
+                    continue
                 remedy = f"write it, such as {one.name}: {one.example}"
                 faults.add(at, f"there is no `{one.name}`", remedy)
+
+    def misspells(self, value: Iterable[str], names: Iterable[str]) -> bool:
+        """Whether a field that is not known here may be meant for one of these: to call that missing would mislead."""
+        return any(nearest(key, names) for key in value if key not in self.by_name)
 
     def schema(self) -> dict[str, Any]:
         """A reference; the definition is `definition`."""

@@ -321,6 +321,16 @@ def test_faults_of_all_documents_come_together() -> None:
     ]
 
 
+def test_half_a_character_in_a_value_hides_no_other_fault() -> None:
+    written = {"rule_id": "a", "identifier": "api_key", "rate": "5/s", "overrides": {"\ud800": 5}}
+    with pytest.raises(RulesError) as refused:
+        parse_rule_document(written)
+    assert [problem.message for problem in refused.value.problems] == [
+        "'\\ud800' has half a character in it",
+        "must be a text, a mapping or a list, not 5",
+    ]
+
+
 def test_all_faults_of_a_file_come_at_once_in_the_order_of_lines() -> None:
     text = """
 rules:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...algorithms import Calendar, Limit
 from ...rate import Rate, limits_of
-from ..fields import ALGORITHMS
+from ..faults import WRONG
+from ..fields import ALGORITHMS, RULE
 from .filling import UNWANTED, filled
-from .where import Where, attempt, inside
+from .where import Where, attempt, inside, numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ..faults import At, Faults
 
@@ -28,12 +29,10 @@ def limits_from(amount: Mapping[str, Any], where: Where, faults: Faults) -> tupl
     form = _form(amount, where, faults)
     if form is None:
         return NO_LIMITS
-    if form == "rate":
-        limits = _from_rate(amount, where, faults)
-    elif form == "limit":
-        limits = _from_limit(amount, where, faults)
-    else:
-        limits = _from_list(amount, where, faults)
+    if WRONG in amount.values():
+        _look_over(form, amount, where, faults)
+        return NO_LIMITS
+    limits = _MAKERS[form](amount, where, faults)
     if len(limits) > 1 and len({limit.identity for limit in limits}) < len(limits):
         message = "two limits have the same algorithm and window"
         faults.add(where(form), message, "keep the tighter of the two")
@@ -45,6 +44,8 @@ def limits_of_override(
     written: Any, amount: Mapping[str, Any], at: At, faults: Faults
 ) -> tuple[Limit, ...]:
     """The limits of one override of a rule that has `amount`."""
+    if written is WRONG:
+        return NO_LIMITS
     if isinstance(written, dict):
         return limits_from(filled(written, amount), lambda name: (at, name), faults)
     own = {"rate": written} if isinstance(written, str) else {"limits": written}
@@ -57,17 +58,33 @@ def _form(amount: Mapping[str, Any], where: Where, faults: Faults) -> str | None
         if amount.get(form) is not None:
             break
     else:
-        remedy = "write a `rate` such as 100/minute, or `limit` and `window_size_seconds`"
-        faults.add(where("rate"), "does not say how much is allowed", remedy)
+        if not RULE.misspells(amount, FORMS):
+            remedy = "write a `rate` such as 100/minute, or `limit` and `window_size_seconds`"
+            faults.add(where("rate"), "does not say how much is allowed", remedy)
         return None
     if CLASHING[form].isdisjoint(amount):
         return form
     extra = [name for name in CLASHING[form].intersection(amount) if amount[name] is not None]
+    if amount[form] is WRONG:
+        extra = [name for name in extra if amount[name] is not WRONG]
     if extra:
         message = f"`{min(extra)}` does not go together with `{form}`"
         faults.add(where(min(extra)), message, "keep one of the two")
         return None
     return form
+
+
+def _look_over(form: str, amount: Mapping[str, Any], where: Where, faults: Faults) -> None:
+    """Find what else is wrong where something is."""
+    sound = {name: value for name, value in amount.items() if value is not WRONG}
+    if form == "limit" and not (
+        "limit" in sound and {"calendar", "window_size_seconds"} & {*sound}
+    ):
+        sound = {"limit": 1, "calendar": sound.get("calendar")}  # There is nothing else to say.
+        if sound["calendar"] is None:
+            return
+    if form in sound:
+        _MAKERS[form](sound, where, faults)
 
 
 def _from_rate(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
@@ -95,8 +112,9 @@ def _from_rate(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple
 def _from_limit(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
     written, window = amount.get("calendar"), amount.get("window_size_seconds")
     if written is None and window is None:
-        remedy = "write `window_size_seconds`, or `calendar`"
-        faults.add(where("limit"), "has no window", remedy)
+        if not RULE.misspells(amount, ("window_size_seconds", "calendar")):
+            remedy = "write `window_size_seconds`, or `calendar`"
+            faults.add(where("limit"), "has no window", remedy)
         return NO_LIMITS
     if written is not None and window is not None:
         message = "`calendar` and `window_size_seconds` both say how long"
@@ -105,7 +123,7 @@ def _from_limit(amount: Mapping[str, Any], where: Where, faults: Faults) -> tupl
     calendar = None
     if written is not None:
         calendar = attempt(where("calendar"), faults, _calendar, written)
-        if calendar is None:
+        if calendar is None or (isinstance(written, dict) and WRONG in written.values()):
             return NO_LIMITS
     numbers = (amount["limit"], window, amount.get("burst"), calendar, _algorithm(amount))
     return attempt(where("limit"), faults, _plain_limits, *numbers) or NO_LIMITS
@@ -126,14 +144,14 @@ def _from_list(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple
     """Every item on its own, counted as the rule says where it does not say it itself."""
     at = where("limits")
     common = {} if amount.get("algorithm") is None else {"algorithm": amount["algorithm"]}
-    before = faults.count
-    limits: list[Limit] = []
-    for i, item in enumerate(amount["limits"]):
-        if isinstance(item, str):
-            limits += limits_from({"rate": item, **common}, _always((at, i)), faults)
-        else:
-            limits += limits_from({**common, **item}, inside((at, i)), faults)
-    return NO_LIMITS if faults.count > before else tuple(limits)
+    made = [
+        limits_from({"rate": item, **common}, _always((at, i)), faults)
+        if isinstance(item, str)
+        else limits_from({**common, **item}, inside((at, i)), faults)
+        for i, item in numbered(amount["limits"])
+    ]
+    complete = all(made) and len(made) == len(amount["limits"])
+    return tuple(limit for limits in made for limit in limits) if complete else NO_LIMITS
 
 
 def _always(at: At) -> Where:
@@ -143,11 +161,20 @@ def _always(at: At) -> Where:
 def _calendar(written: str | dict[str, Any]) -> Calendar:
     if isinstance(written, str):
         return Calendar(written)
-    return Calendar(
-        written["period"], written.get("time_zone") or "UTC", written.get("anchor") or 1
-    )
+    said = {name: value for name, value in written.items() if value is not WRONG}
+    zone = said.get("time_zone") or "UTC"
+    if "period" not in said:
+        return Calendar("month", zone)
+    return Calendar(said["period"], zone, said.get("anchor") or 1)
 
 
 def _algorithm(amount: Mapping[str, Any]) -> str | None:
     name = amount.get("algorithm")
     return None if name is None else ALGORITHMS.also.get(name, name)
+
+
+_MAKERS: Final[dict[str, Callable[[Mapping[str, Any], Where, Faults], tuple[Limit, ...]]]] = {
+    "rate": _from_rate,
+    "limit": _from_limit,
+    "limits": _from_list,
+}

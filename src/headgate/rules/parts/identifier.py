@@ -8,7 +8,7 @@ template  = text with { name } in it, such as "{user_id}:{header:x-team}"
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from ...errors import UsageError
 from ..kinds import nearest
@@ -29,7 +29,11 @@ _RANGE: Final = re.compile(r"ip_address/([0-9]{1,3})")
 _PIECE: Final = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
 
 
-def identifier_of(written: str | list[str], names: Collection[str]) -> Identifier:
+Names: TypeAlias = "Collection[str] | None"
+"""What a path pattern names; `None` if nobody knows."""
+
+
+def identifier_of(written: str | list[str], names: Names) -> Identifier:
     """Read an identifier of a rule whose path pattern has these `names`; raises `UsageError`."""
     if isinstance(written, list):
         parts = tuple(_item(item, names) for item in written)
@@ -46,14 +50,14 @@ def identifier_of(written: str | list[str], names: Collection[str]) -> Identifie
     return Identifier(parts=parts, joined=True)
 
 
-def _item(item: str, names: Collection[str]) -> Part:
+def _item(item: str, names: Names) -> Part:
     """One item of a list: a name, or a name in braces."""
     if item.startswith("{") and item.endswith("}"):
         return _placeholder(item[1:-1], names)
     return _part(item)
 
 
-def _template(text: str, names: Collection[str]) -> Any:
+def _template(text: str, names: Names) -> Any:
     for found in _PIECE.finditer(text):
         placeholder, fixed = found[1], found[2]
         if placeholder is not None:
@@ -64,11 +68,13 @@ def _template(text: str, names: Collection[str]) -> Any:
             raise UsageError(f"a brace in {text!r} has no partner; {EXAMPLES}")
 
 
-def _placeholder(word: str, names: Collection[str]) -> Part:
-    if word in names:
+def _placeholder(word: str, names: Names) -> Part:
+    if names is not None and word in names:
         return Part(kind="path", name=word)
     if word in _PLAINLY or ":" in word or _RANGE.fullmatch(word):
         return _part(word)
+    if names is None:
+        return Part(kind="path", name=word)
     have = f"has {', '.join(sorted(names))}" if names else "has no names"
     raise UsageError(
         f"{'{' + word + '}'!r} stands for nothing, the path pattern {have}; {EXAMPLES}"

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import UsageError
-from ..faults import shown
+from ..faults import WRONG, shown
 from ..model import HeaderTest, Match, Network
 from ..patterns import pieces_of
 from .identifier import PLAIN
 from .networks import network_of
-from .where import attempt
+from .where import attempt, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,11 +27,11 @@ _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 def match_from(written: Mapping[str, Any] | None, at: At, faults: Faults) -> Match:
     """What these fields ask of a request. Where a fault was noted, the result is not to be used."""
-    if not written:
+    if not written or written is WRONG:
         return EVERYTHING
     asked: dict[str, Any] = {}
     for name, value in written.items():
-        if value is not None:
+        if value is not None and value is not WRONG:
             part, read = _PARTS[name]
             made = read(value, (at, name), faults)
             asked[part] = asked[part] + made if part in asked else made  # Headers have two fields.
@@ -57,8 +57,10 @@ def pattern_names(pattern: str | None) -> frozenset[str]:
 
 
 def _listed(written: Any) -> list[Any]:
-    """One or several, as a list."""
-    return written if isinstance(written, list) else [written]
+    """One or several, as a list of those that are sound."""
+    if not isinstance(written, list):
+        return [written]
+    return [one for one in written if one is not WRONG] if WRONG in written else written
 
 
 def _pattern(written: str, at: At, faults: Faults) -> str:
@@ -107,12 +109,12 @@ def _ranges(written: str | list[str], at: At, faults: Faults) -> tuple[Network, 
     if isinstance(written, str):
         network = attempt(at, faults, network_of, written)
         return () if network is None else (network,)
-    ranges = [attempt((at, i), faults, network_of, text) for i, text in enumerate(written)]
+    ranges = [attempt((at, i), faults, network_of, text) for i, text in numbered(written)]
     return tuple(network for network in ranges if network is not None)
 
 
 def _headers(written: list[str] | dict[str, Any], at: At, faults: Faults) -> tuple[HeaderTest, ...]:
-    tests = dict.fromkeys(written, True) if isinstance(written, list) else written
+    tests = dict.fromkeys(_listed(written), True) if isinstance(written, list) else written
     made: dict[str, HeaderTest] = {}
     for name, wanted in tests.items():
         if name.lower() in made:
@@ -122,7 +124,7 @@ def _headers(written: list[str] | dict[str, Any], at: At, faults: Faults) -> tup
 
 
 def _header(name: str, wanted: Any, at: At, faults: Faults) -> HeaderTest:
-    if isinstance(wanted, bool):
+    if wanted is WRONG or isinstance(wanted, bool):
         return HeaderTest(name=name, present=wanted)
     if isinstance(wanted, str):
         wanted = {"exact": wanted}
@@ -132,9 +134,9 @@ def _header(name: str, wanted: Any, at: At, faults: Faults) -> HeaderTest:
         faults.add(
             at, "asks for several things of one header", "keep one of exact, prefix, present"
         )
-    if exact is not None and exact.strip() != exact:
+    if isinstance(exact, str) and exact.strip() != exact:
         faults.add(at, f"{shown(exact)} has a space at an end, and no header does", "remove it")
-    if prefix is not None and prefix.lstrip() != prefix:
+    if isinstance(prefix, str) and prefix.lstrip() != prefix:
         faults.add(at, f"{shown(prefix)} begins with a space, and no header does", "remove it")
     return HeaderTest(name=name, exact=exact, prefix=prefix, present=present)
 
@@ -143,7 +145,7 @@ def _descriptors(
     written: list[dict[str, Any]] | dict[str, str | bool], at: At, faults: Faults
 ) -> tuple[tuple[str, str | None], ...]:
     if isinstance(written, list):
-        return tuple((pair["key"], pair.get("value")) for pair in written)
+        return tuple((pair["key"], pair.get("value")) for pair in _listed(written))
     for key, value in written.items():
         if value is False:
             message = "asks for a descriptor that is not there, and that cannot be asked"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from ...errors import UsageError
+from ..faults import WRONG
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from ..faults import At, Faults
 
@@ -21,6 +22,11 @@ T = TypeVar("T")
 def inside(at: At) -> Where:
     """Fields of the mapping at `at`."""
     return lambda name: (at, name)
+
+
+def numbered(items: Iterable[Any]) -> list[tuple[int, Any]]:
+    """The items that are sound, each with its place in the list."""
+    return [] if items is WRONG else [(i, it) for i, it in enumerate(items) if it is not WRONG]
 
 
 def attempt(
