@@ -12,7 +12,6 @@ each pair: rates are parsed and limits are built a single time and then found in
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from datetime import timedelta
@@ -286,8 +285,10 @@ def _microseconds(window: float | timedelta) -> int:
         window_us = window // timedelta(microseconds=1)
     elif isinstance(window, bool) or not isinstance(window, int | float):
         refuse(f"a window is a number of seconds, not {window!r}")
-    elif not math.isfinite(window) or abs(window) > MAX_EXACT:
-        refuse(f"a window must last between 1 ms and 366 days, not {_shown(repr(window))} seconds")
+    elif isinstance(window, int):
+        window_us = window * 1_000_000
+    elif not abs(window) <= MAX_EXACT:  # Nor is NaN.
+        refuse(f"a window must last between 1 ms and 366 days, not {window!r} seconds")
     else:
         window_us = round(window * 1_000_000)
     return _checked(window_us)

@@ -96,6 +96,10 @@ class TestGolden:
         assert waited[:4] == [0, 0, 0, 0]
         assert 1_000_000 <= waited[4] <= 1_050_000  # The jitter is at most a twentieth of a second.
 
+    def test_a_window_beyond_every_float_is_refused_like_any_other(self, limiter: Limiter) -> None:
+        with pytest.raises(UsageError, match="between 1 ms and 366 days"):
+            limiter.limit("igdb:api", limit=4, window=10**400)
+
     def test_immediate_raises_on_the_fifth(self, limiter: Limiter) -> None:
         igdb = limiter.limit("igdb:api", "4/second", algorithm="sliding_log", mode="immediate")
         for _ in range(4):

@@ -225,7 +225,8 @@ def test_a_limit_is_a_whole_number(limit: int) -> None:
             "60",
             True,
         ],
-        *[timedelta(0), timedelta(days=400), 10**30],
+        *[timedelta(0), timedelta(days=400), 10**30, 10**400, -(10**400)],
+        pytest.param(10**5_000, id="more digits than Python prints"),
     ],
 )
 def test_a_window_is_between_a_millisecond_and_a_year(window: float) -> None:
