@@ -1,7 +1,7 @@
 """Adaptive: three algorithms watch the same key, and one of them decides.
 
 Steady traffic suits the sliding window, bursts the token bucket, abuse the backoff. Which one decides
-is an argument (`chosen`), worked out elsewhere from live traffic. What lives here is the part that
+is an argument (`chosen`), for others to work out. What lives here is the part that
 makes switching safe: **no switch ever hands out a fresh allowance**, because the state of all three
 is kept current. Whatever the deciding test admits is charged to the other two as well, by force.
 

@@ -253,10 +253,13 @@ def _exponential_backoff(rate: Rate, limit: Limit, _cost: int) -> list[str]:
 def _adaptive(_rate: Rate, _limit: Limit, _cost: int) -> list[str]:
     return [
         (
-            "Three algorithms watch the same key, and live traffic chooses which of them decides: "
-            "sliding_window, token_bucket or exponential_backoff. A switch never gives a fresh start."
+            "Three algorithms watch the same key, and one of them decides: sliding_window, token_bucket "
+            "or exponential_backoff. A switch never gives a fresh start."
         ),
-        "Without anything to choose by it is a sliding_window, and that is what the picture shows.",
+        (
+            "It is a sliding_window until a program chooses another, with the argument `chosen` of "
+            "Adaptive; that is what the picture shows."
+        ),
     ]
 
 

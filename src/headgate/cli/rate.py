@@ -41,7 +41,7 @@ algorithms:
   sliding_log          exact, remembers every hit
   fixed_window         starts from zero each window  the one for calendar rates
   exponential_backoff  tightens while it is hammered
-  adaptive             chooses among three by live traffic
+  adaptive             three count, one decides: sliding_window
 
 examples:
   headgate rate 100/minute burst 20

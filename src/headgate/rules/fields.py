@@ -27,7 +27,7 @@ ALGORITHMS: Final = Choice(
         "sliding_log": "exact, remembers every request",
         "token_bucket": "a burst, then an even pace; the default with a burst",
         "exponential_backoff": "tightens while it is hammered",
-        "adaptive": "chooses among three by live traffic",
+        "adaptive": "three count, one decides: `sliding_window`, as long as nothing chooses another",
     },
     also={
         "fixed_window_counter": "fixed_window",
