@@ -83,7 +83,7 @@ def _unreachable(rules: Iterable[Rule], pause: Callable[[], None]) -> Iterator[A
         if before is not None:
             message = f"is never asked: {before.rule_id!r} comes first and stops"
             yield Advice(rule, "priority", message, "give it a lower priority, or remove it")
-        elif rule.stop and _is_always_enforced(rule):
+        elif rule.stop and is_always_enforced(rule):
             stops.add(rule)
 
 
@@ -92,7 +92,7 @@ def _limits_for_certain(rule: Rule) -> bool:
     return not rule.shadow and rule.enforce_percent == 100 and rule.on_missing != "skip"
 
 
-def _is_always_enforced(rule: Rule) -> bool:
+def is_always_enforced(rule: Rule) -> bool:
     """Whether the rule is enforced for whatever it matches; otherwise those behind it are asked too."""
     return _limits_for_certain(rule) and not rule.exempt.values and not rule.exempt.matches
 

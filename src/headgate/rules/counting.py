@@ -10,11 +10,13 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from ..algorithms import FixedWindow
-from ..charge import Charge, Kind
+from ..charge import MAX_STEPS, Charge, Kind
 from .conditions import why_not
 from .identify import Identify, is_plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .facts import Facts
     from .identify import Identity
     from .model import Cost, Rule
@@ -84,6 +86,29 @@ class Counting:
             if why_not(match, facts) is None:
                 return f"it fits exempt.match[{at}]"
         return None
+
+
+def fitting(charges: Sequence[Charge]) -> tuple[Charge, ...]:
+    """What of these charges is asked in one go.
+
+    Those that are enforced come first, and shadows have the room that is left. If not even the former fit, the first that
+    has no place denies the request for all of them, and nothing is counted.
+    """
+    room = MAX_STEPS
+    for charge in charges:
+        if charge.kind is Kind.TAKE:
+            room -= len(charge.limits)
+            if room < 0:
+                cost = charge.cost or 1
+                return (Charge.of_limits(charge.key, DENY, cost, Kind.TAKE, charge.rule),)
+    kept = []
+    for charge in charges:
+        if charge.kind is not Kind.TAKE:
+            if len(charge.limits) > room:
+                continue
+            room -= len(charge.limits)
+        kept.append(charge)
+    return tuple(kept)
 
 
 def cost_of(cost: Cost, facts: Facts) -> tuple[int, str]:

@@ -6,13 +6,14 @@ is held to this by a test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..charge import MAX_STEPS, Charge, Kind
 from ..rate import span_text
 from .conditions import why_not
-from .counting import Counting, bucket_of, cost_of
+from .counting import Counting, bucket_of, cost_of, fitting
+from .crowds import TOO_MANY
 from .facts import Facts
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def explain(rules: RuleSet, request: Request) -> Trace:
         host=facts.host,
         address=None if facts.address is None else facts.address.text,
         notes=tuple(_notes(facts)),
-        steps=tuple(_steps(rules, facts)),
+        steps=_placed(list(_steps(rules, facts))),
         version=rules.version,
     )
 
@@ -121,7 +122,6 @@ def _notes(facts: Facts) -> Iterator[str]:
 
 def _steps(rules: RuleSet, facts: Facts) -> Iterator[Step]:
     stopped_by = ""
-    asked = 0
     for rule in rules.rules:
         if not rule.enabled:
             yield Step(rule, "disabled", "it is not enabled")
@@ -134,15 +134,28 @@ def _steps(rules: RuleSet, facts: Facts) -> Iterator[Step]:
             yield Step(rule, "stopped", stopped_by)
             continue
         step = _matched(rule, facts)
-        if step.charge is not None:
-            asked += len(step.charge.limits)
-            if asked > MAX_STEPS:
-                stopped_by = f"one request asks at most {MAX_STEPS} limits"
-                yield Step(rule, "left out", stopped_by)
-                continue
         if step.outcome == "enforced" and rule.stop:
             stopped_by = f"the rule {rule.rule_id} stops here"
         yield step
+
+
+def _placed(steps: list[Step]) -> tuple[Step, ...]:
+    """The steps, as far as their charges can be asked in one go."""
+    charges = [step.charge for step in steps if step.charge is not None]
+    if sum(len(charge.limits) for charge in charges) <= MAX_STEPS:
+        return tuple(steps)
+    kept = {charge.rule: charge for charge in fitting(charges)}
+    placed = []
+    for step in steps:
+        charge = kept.get(step.rule.rule_id)
+        if step.charge is None or charge is step.charge:
+            placed.append(step)
+        elif charge is None:
+            placed.append(Step(step.rule, "left out", TOO_MANY))
+        else:
+            why = f"{TOO_MANY}, and this rule has no place left: the request is denied"
+            placed.append(replace(step, why=why, charge=charge))
+    return tuple(placed)
 
 
 def _matched(rule: Rule, facts: Facts) -> Step:

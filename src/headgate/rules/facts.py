@@ -44,6 +44,10 @@ class Facts:
         "user_id",
     )
 
+    method: str
+    user_id: str | None
+    api_key: str | None
+    host: str | None
     path: str | None
     """Canonical; `None` when it was refused."""
     refusal: str

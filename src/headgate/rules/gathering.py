@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
 from .advice import advise
+from .crowds import TOO_MANY, first_crowd
 from .document import path_text, read_document
 from .faults import WRONG, Faults, shown, steps_of
 from .fields import DEFAULTS, FILE, MAX_RULES, RULE
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .parts.where import Where
 
 VERSION_DIGITS: Final = 16
+SHOWN: Final = 3
 _CANONICAL: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), check_circular=False
 ).encode
@@ -173,8 +175,11 @@ class Gathering:
         """The set, or all that is wrong."""
         if self._problems:
             raise RulesError(self._problems)
-        version = _digest((text for _, _, text, _ in self._in_order), self._pause)
         rules = tuple([rule for _, _, _, rule in spaced(self._in_order, self._pause)])
+        crowd = first_crowd(rules, self._pause)
+        if crowd:
+            raise RulesError([self._overcrowded(crowd)])
+        version = _digest((text for _, _, text, _ in self._in_order), self._pause)
         self._in_order.clear()
         return Parsed(RuleSet(rules, version), tuple(self._cases), lambda: self._warnings(rules))
 
@@ -184,10 +189,18 @@ class Gathering:
                 name = self._names[0] if len(self._names) == 1 else "rules"
                 yield Problem(name, 0, "", advice.message, advice.remedy)
             else:
-                document, at = self._places[advice.rule.rule_id]
-                steps = [*steps_of(at), *advice.field.split(".")]
-                line, path = document.line(steps), path_text(steps)
-                yield Problem(document.name, line, path, advice.message, advice.remedy)
+                yield self._problem(advice.rule, advice.field, advice.message, advice.remedy)
+
+    def _overcrowded(self, crowd: Sequence[Rule]) -> Problem:
+        names = ", ".join(rule.rule_id for rule in crowd[:SHOWN])
+        message = f"is one too many: {TOO_MANY}, and {len(crowd)} rules apply together ({names}, …)"
+        return self._problem(crowd[-1], "match", message, "make fewer of them, or let one `stop`")
+
+    def _problem(self, rule: Rule, field: str, message: str, remedy: str) -> Problem:
+        """Something about a rule, at the place where it was written."""
+        document, at = self._places[rule.rule_id]
+        steps = [*steps_of(at), *field.split(".")]
+        return Problem(document.name, document.line(steps), path_text(steps), message, remedy)
 
 
 def _text_of(document: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..charge import MAX_STEPS, Charge, Kind
 from .conditions import takes_method
+from .counting import fitting
 from .explain import Trace, explain
 from .facts import Facts, require_request
 from .pacing import spaced, unhurried
@@ -66,7 +67,8 @@ class Rulebook:
     def charges(self, request: Request) -> tuple[Charge, ...]:
         """What the request is charged: one charge for each rule that applies, in order.
 
-        An engine takes at most 128 limits in one go; rules beyond that are left out, and a trace says so.
+        An engine takes at most 128 limits in one go. If more are enforced, the request is charged what nobody has: it is
+        denied. Shadows beyond that are left out. A trace says so.
         """
         try:
             return self._charges(Facts(request, self._headers))
@@ -82,12 +84,10 @@ class Rulebook:
             if charge is None:
                 continue
             steps += len(charge.limits)
-            if steps > MAX_STEPS:
-                break
             charges.append(charge)
             if entry.rule.stop and charge.kind is Kind.TAKE:
                 break
-        return tuple(charges)
+        return tuple(charges) if steps <= MAX_STEPS else fitting(charges)
 
     def explain(self, request: Request) -> Trace:
         """Why each rule applies to this request, or does not."""

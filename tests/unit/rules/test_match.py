@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from headgate.algorithms import FixedWindow
-from headgate.charge import MAX_STEPS, Kind
+from headgate.charge import Kind
 from headgate.errors import UsageError
-from headgate.rules.counting import bucket_of
+from headgate.limiter import Limiter
+from headgate.rules.counting import DENY, bucket_of
 from headgate.rules.match import Rulebook
 from headgate.rules.model import Cost, Exempt, HeaderTest, Match, Rule
 from headgate.rules.request import Request
+from headgate.testing import ManualClock
 
 from .making import MINUTE_US, identifier, per_minute, rule, rule_set, rulebook
 
@@ -307,14 +309,35 @@ def test_where_a_key_stands_never_changes() -> None:
     assert [bucket_of(rule("login"), key) for key in ("a", "b", IP)] == [31, 95, 19]
 
 
-def test_a_request_asks_no_more_limits_than_an_engine_takes_in_one_go() -> None:
+def test_a_request_that_more_limits_are_enforced_for_than_fit_into_one_go_is_denied() -> None:
+    """Rules that cannot be asked must not let it pass."""
     rules = [
-        rule(f"r{i:03}", limits=(*per_minute(5), FixedWindow(9, 1_000_000))) for i in range(100)
+        rule(f"r{i:03}", limits=(*per_minute(5), FixedWindow(9, 1_000_000))) for i in range(64)
     ]
-    found = applied(Request(ip=IP), *rules)
-    assert found == [f"r{i:03}" for i in range(MAX_STEPS // 2)]
+    every = [*rules, rule("every", priority=200), rule("watch", priority=300, shadow=True)]
+    request = Request(ip=IP)
+    assert applied(request, *rules) == [f"r{i:03}" for i in range(64)]
+    (charge,) = rulebook(*every).charges(request)
+    assert (charge.rule, charge.key, charge.limits) == ("every", IP, DENY)
+    trace = rulebook(*every).explain(request)
+    assert trace.charges[0].limits == DENY
+    assert {step.outcome for step in trace.steps[:64]} == {"left out"}
+    assert trace.steps[64].outcome == "enforced"
+    assert trace.steps[64].why == (
+        "one request asks at most 128 limits, and this rule has no place left: the request is denied"
+    )
+    assert trace.steps[65].outcome == "left out"
+    decision = Limiter(rules=rulebook(*every), clock=ManualClock()).decide_request(request)
+    assert (decision.allowed, decision.never, decision.rule) == (False, True, "every")
+
+
+def test_shadows_take_no_places_from_rules_that_are_enforced() -> None:
+    both = (*per_minute(5), FixedWindow(9, 1_000_000))
+    shadows = [rule(f"s{i:03}", limits=both, priority=1, shadow=True) for i in range(64)]
+    rules = [*shadows, rule("every"), rule("last", priority=200, shadow=True)]
+    assert applied(Request(ip=IP), *rules) == [*[f"s{i:03}" for i in range(63)], "every", "last"]
     steps = rulebook(*rules).explain(Request(ip=IP)).steps
-    assert [step.outcome for step in steps[63:66]] == ["enforced", "left out", "stopped"]
+    assert [step.outcome for step in steps[62:]] == ["shadow", "left out", "enforced", "shadow"]
 
 
 def test_compiling_pauses_between_small_pieces() -> None:
