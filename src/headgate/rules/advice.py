@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from ipaddress import collapse_addresses, ip_network
+from typing import TYPE_CHECKING, Any, Final
 
 from .patterns import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from .model import Match, Rule
+    from .model import Match, Network, Rule
     from .patterns import Piece
 
 MAX_LOOKS: Final = 200_000
+EVERY_ADDRESS: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 ANY: Final = ""
 """Where patterns are filed whose first segment may be anything. No fixed segment is empty."""
 
@@ -95,6 +97,32 @@ def _limits_for_certain(rule: Rule) -> bool:
 def is_always_enforced(rule: Rule) -> bool:
     """Whether the rule is enforced for whatever it matches; otherwise those behind it are asked too."""
     return _limits_for_certain(rule) and not rule.exempt.values and not rule.exempt.matches
+
+
+def exempts_everybody(rule: Rule) -> bool:
+    """Whether the rule, as far as is plain to see, leaves alone whatever it matches."""
+    exempt = rule.exempt
+    if exempt.values and [part.kind for part in rule.identifier.parts] == ["global"]:
+        return True
+    ranges: list[Network] = []
+    for match in exempt.matches:
+        anywhere = replace(match, ip_ranges=())
+        if _covers_path(anywhere, rule.match) and _covers_rest(anywhere, rule.match):
+            if not match.ip_ranges:
+                return True
+            ranges += match.ip_ranges
+    return bool(ranges) and _covers_ranges(ranges, rule.match.ip_ranges or EVERY_ADDRESS)
+
+
+def _covers_ranges(wide: Sequence[Network], narrow: Sequence[Network]) -> bool:
+    whole: list[Any] = []
+    for version in (4, 6):
+        same: list[Any] = [one for one in wide if one.version == version]
+        whole += collapse_addresses(same)
+    return all(
+        any(one.version == other.version and one.subnet_of(other) for other in whole)
+        for one in narrow
+    )
 
 
 def _uncovered(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Advice]:

@@ -1,7 +1,9 @@
 """The guard: changes so large that they are more likely a mistake than a wish. Pure.
 
 It is asked twice: where somebody pushes rules, who can then insist, and on every node that is about to use them, for rules
-can also be changed by other ways. A rule that is switched off counts as gone, and so does one that becomes a shadow.
+can also be changed by other ways. A rule that is switched off counts as gone, and so do one that becomes a shadow and one
+that exempts everybody. What a limit lets through is its units by the time, and how many of them may come at once; a value
+with an override is looked at by itself.
 """
 
 from __future__ import annotations
@@ -11,12 +13,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ..errors import ConfigError
+from .advice import exempts_everybody
 from .pacing import spaced, unhurried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ..algorithms import Limit
     from .model import Rule, RuleSet
+
+    Limits: TypeAlias = tuple[Limit, ...]
 
 RAISED: Final = 100
 """A limit that is raised by this factor at once is suspicious."""
@@ -30,14 +36,15 @@ NOT_AT_ALL: Final[Ratio] = (0, 1)
 class GuardRefused(ConfigError):  # noqa: N818 - it says who did what
     """Rules that work, but change too much at once. `objections` says what; nothing was changed."""
 
-    def __init__(self, objections: Sequence[str]) -> None:
-        super().__init__(
-            f"{'; '.join(objections)}: if that is what you want, push them again with --force"
-        )
+    def __init__(
+        self, objections: Sequence[str], remedy: str = "push them again with --force"
+    ) -> None:
+        super().__init__(f"{'; '.join(objections)}: if that is what you want, {remedy}")
         self.objections = tuple(objections)
+        self._remedy = remedy
 
     def __reduce__(self) -> tuple[object, ...]:
-        return GuardRefused, (self.objections,)
+        return GuardRefused, (self.objections, self._remedy)
 
 
 def objections(
@@ -62,7 +69,7 @@ def objections(
     for rule_id, rule in spaced(now.items(), pause):
         was = before.get(rule_id)
         if was is not None and was is not rule:
-            more, than = _factor(was, rule)
+            more, than = _raised(was, rule, pause)
             if more >= RAISED * than:
                 raised.append(f"{rule_id} {more / than:.0f}-fold")
     if raised:
@@ -120,16 +127,40 @@ def _enabled(rules: RuleSet, pause: Callable[[], None]) -> dict[str, Rule]:
 
 
 def _denies(rule: Rule) -> bool:
-    return not rule.shadow and rule.enforce_percent > 0
+    return not rule.shadow and rule.enforce_percent > 0 and not exempts_everybody(rule)
 
 
-def _factor(old: Rule, new: Rule) -> Ratio:
-    """By how much more the new limits let through: for each window, or for the strictest of all."""
-    if len(old.limits) == len(new.limits) == 1:  # The usual case.
-        (was,), (limit,) = old.limits, new.limits
+def _raised(old: Rule, new: Rule, pause: Callable[[], None]) -> Ratio:
+    """By how much more the new rule lets through, for whom it is the most."""
+    most = _factor(old.limits, new.limits)
+    if not old.overrides and not new.overrides:
+        return most
+    for value in spaced({*old.overrides, *new.overrides}, pause):
+        before = old.overrides.get(value, old.limits)
+        most = _larger(most, _factor(before, new.overrides.get(value, new.limits)))
+    return most
+
+
+def _factor(old: Limits, new: Limits) -> Ratio:
+    """By how much more these limits let through, in the long run or at once."""
+    paced = _pace_factor(old, new)
+    if not any(hasattr(limit, "burst") for limit in new):  # The usual case.
+        return paced
+    return _larger(paced, _times(_at_once(new), _at_once(old)))
+
+
+def _at_once(limits: Limits) -> int:
+    """How many units an idle key can give."""
+    return min(getattr(limit, "burst", limit.limit) for limit in limits)
+
+
+def _pace_factor(old: Limits, new: Limits) -> Ratio:
+    """By how much more they let through by the time: for each window, or for the strictest of all."""
+    if len(old) == len(new) == 1:  # The usual case.
+        (was,), (limit,) = old, new
         return _times(limit.limit * (was.window_us or 1), was.limit * (limit.window_us or 1))
-    before = {limit.window_us: limit.limit for limit in old.limits}
-    now = {limit.window_us: limit.limit for limit in new.limits}
+    before = {limit.window_us: limit.limit for limit in old}
+    now = {limit.window_us: limit.limit for limit in new}
     if before.keys() == now.keys():
         ratios = [_times(now[window_us], before[window_us]) for window_us in now]
         return reduce(_larger, ratios or [NOT_AT_ALL])

@@ -24,6 +24,18 @@ def fixed(rate: str) -> RuleSet:
     return rules(a={"rate": rate, "algorithm": "fixed_window"})
 
 
+def overriding(override: str, rate: str = "10/minute") -> RuleSet:
+    """A rule `a` with other limits for one value."""
+    return rules(a={"rate": rate, "overrides": {"192.0.2.1": override}})
+
+
+def exempting(*matches: dict[str, object], path: str | None = None) -> RuleSet:
+    """A rule `a` that leaves these requests alone."""
+    match = {"path_pattern": path}
+    return rules(a={"rate": "10/minute", "match": match, "exempt": {"match": list(matches)}})
+
+
+ONE = rules(a="10/minute")
 FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
 
 
@@ -79,6 +91,28 @@ FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
         (rules(a="1/second; 100/hour"), rules(a="100/second; 100/hour"), r"\(a 100-fold\)"),
         (rules(a="1/second; 100/hour"), rules(a="1000/second"), r"\(a 36000-fold\)"),
         (rules(a="1000/minute"), rules(a="1/minute"), None),
+        (rules(a="100/minute burst 20"), rules(a="100/minute burst 1999"), None),
+        (rules(a="100/minute burst 20"), rules(a="100/minute burst 2000"), r"\(a 100-fold\)"),
+        (rules(a="100/minute"), rules(a="100/minute burst 10000"), r"\(a 100-fold\)"),
+        (rules(a="1/s burst 9; 9/hour"), rules(a="1/s burst 999; 9/hour"), None),
+        (rules(a="100/minute burst 2000"), rules(a="100/minute burst 20"), None),
+        (overriding("10/minute"), overriding("999/minute"), None),
+        (overriding("10/minute"), overriding("1000/minute"), r"\(a 100-fold\)"),
+        (rules(a="10/minute"), overriding("1000/minute"), r"\(a 100-fold\)"),
+        (overriding("1/minute", "100/minute"), rules(a="100/minute"), r"\(a 100-fold\)"),
+        (None, overriding("1000/minute"), None),
+        (ONE, exempting({"ip_subnet": ["0.0.0.0/0", "::/0"]}), "1 of 1 rules would be gone"),
+        (ONE, exempting({"ip_subnet": "0.0.0.0/0"}, {"ip_subnet": "::/0"}), "1 of 1 rules"),
+        (ONE, exempting({"ip_subnet": ["0.0.0.0/1", "128.0.0.0/1", "::/0"]}), "1 of 1 rules"),
+        (ONE, exempting({"ip_subnet": "0.0.0.0/0"}), None),
+        (ONE, exempting({"ip_subnet": ["0.0.0.0/0", "::/0"], "methods": "GET"}), None),
+        (ONE, exempting({"path_pattern": "/login"}, path="/login"), "1 of 1 rules"),
+        (ONE, exempting({"path_pattern": "/login"}, path="/*"), None),
+        (
+            rules(a={"rate": "9/s", "identifier": "global"}),
+            rules(a={"rate": "9/s", "identifier": "global", "exempt": ["global"]}),
+            "1 of 1 rules",
+        ),
     ],
 )
 def test_what_the_guard_objects_to(
@@ -97,6 +131,9 @@ def test_a_refusal_names_the_remedy_and_can_be_pickled() -> None:
     assert str(refused) == "this; that: if that is what you want, push them again with --force"
     again = pickle.loads(pickle.dumps(refused))  # noqa: S301
     assert again.objections == ("this", "that")
+    refused = GuardRefused(["this"], "say so")
+    assert str(pickle.loads(pickle.dumps(refused))) == str(refused)  # noqa: S301
+    assert str(refused) == "this: if that is what you want, say so"
 
 
 def test_a_difference_is_a_sentence() -> None:

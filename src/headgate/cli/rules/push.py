@@ -16,7 +16,7 @@ EPILOG: Final = f"""\
 Everything is checked first; a bad file changes nothing. So does a push that
 somebody else was faster than. The guard objects when no rule would be left,
 when more than half of them would be gone, or when a limit would be raised
-100-fold.
+100-fold. It also looks at bursts, overrides and exemptions of everybody.
 
 examples:
   headgate rules push rules.yaml zookeeper://localhost
