@@ -53,6 +53,11 @@ class Plan:
         """Whether everything is already as it should be."""
         return not self.changes and self.text in (None, *self.snapshot.documents.values())
 
+    def require_wanted(self, *, force: bool) -> None:
+        """Raise `GuardRefused` if the guard objects, and nobody insists."""
+        if self.objections and not force and not self.forced:
+            raise GuardRefused(self.objections, "run it again with --force; nothing was written")
+
     def make(
         self,
         *,
@@ -63,8 +68,7 @@ class Plan:
         progress: Progress | None = None,
     ) -> Entry:
         """Make the change; raises `GuardRefused` if it needs `force`, `VersionConflict` if somebody was faster."""
-        if self.objections and not force and not self.forced:
-            raise GuardRefused(self.objections)
+        self.require_wanted(force=force)
         edit = Edit(
             action=self.action,
             author=author,
@@ -115,10 +119,17 @@ class Editor:
         return self._plan("set", snapshot, before, after)
 
     def set_fields(self, rule_id: str, fields: Mapping[str, Any]) -> Plan:
-        """Change some fields of one rule; `match.methods` names a field inside another, `None` removes one."""
+        """Change some fields of one rule; `match.methods` names a field inside another, `None` removes one.
+
+        The id stays: under another one it would be another rule, which begins to count from nothing.
+        """
+        if fields.get("rule_id", rule_id) != rule_id:
+            raise UsageError(
+                f"the id of {rule_id!r} cannot be changed; add a rule under the new id, and delete this one"
+            )
         snapshot = self._read()
         before = self._store.rules_in(snapshot)
-        self._require_known([rule_id], before)
+        self._require_known([rule_id], before, "give a FILE to add one")
         document = json.loads(before[rule_id][1])
         for name, value in fields.items():
             _put(document, name, value)
@@ -219,12 +230,15 @@ class Editor:
         except RulesError:
             return None
 
-    def _require_known(self, rule_ids: Sequence[str], known: Mapping[str, object]) -> None:
+    def _require_known(
+        self, rule_ids: Sequence[str], known: Mapping[str, object], remedy: str = ""
+    ) -> None:
         for rule_id in rule_ids:
             if rule_id not in known:
                 near = difflib.get_close_matches(rule_id, known, n=1)
                 nearest = f", but {near[0]!r} is one" if near else ""
-                raise UsageError(f"{self._store} has no rule called {rule_id!r}{nearest}")
+                more = f"; {remedy}" if remedy else ""
+                raise UsageError(f"{self._store} has no rule called {rule_id!r}{nearest}{more}")
 
 
 def _target(revision: int | None, history: Sequence[Entry], where: str) -> int:

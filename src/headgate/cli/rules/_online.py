@@ -109,15 +109,16 @@ def answered(args: argparse.Namespace, work: Callable[[], int]) -> int:
 
 def make(args: argparse.Namespace, plan: Plan) -> int:
     """Show what a plan would change, and make it unless this is a dry run."""
-    from ...rules.guard import GuardRefused  # noqa: PLC0415
-
+    if not args.dry_run:
+        plan.require_wanted(
+            force=args.force
+        )  # First: what is shown below looks like what was done.
     screen = Screen()
     if not args.json:
         show(plan.difference, screen)
         for warning in plan.warnings:
             screen.write(f"  {screen.paint('warning', YELLOW)} {escaped(str(warning))}")
-    if plan.objections and not (args.force or plan.forced):
-        raise GuardRefused(plan.objections)
+    plan.require_wanted(force=args.force)
     if args.dry_run or (plan.changes_nothing and not args.force):
         _tell_unmade(args, plan, screen)
         return 0

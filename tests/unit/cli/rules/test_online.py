@@ -136,10 +136,10 @@ def test_a_bad_push_names_every_problem_and_changes_nothing(shell: Shell) -> Non
 
 
 def test_the_guard_asks_for_force(shell: Shell) -> None:
-    shell("delete", "rules.yaml", "login", "all")
+    assert shell("delete", "rules.yaml", "login", "all") == ""
     assert shell.code == 1
     assert "no rule left that is switched on" in shell.err
-    assert "push them again with --force" in shell.err
+    assert "run it again with --force; nothing was written" in shell.err
     assert Path("rules.yaml").read_text() == RULES
     shell("set", "rules.yaml", "all", "rate=10000/minute")
     assert shell.code == 1
@@ -183,6 +183,9 @@ def test_one_revision_can_be_shown_in_full(shell: Shell) -> None:
     [
         ("delete rules.yaml logn", "file:rules.yaml has no rule called 'logn', but 'login' is one"),
         ("set rules.yaml login rate", "a field is written FIELD=VALUE"),
+        ("set rules.yaml new rate=1/s", "has no rule called 'new'; give a FILE to add one"),
+        ("set rules.yaml login rule_id=zzz", "the id of 'login' cannot be changed; add a rule"),
+        ("set rules.yaml login rule_id=", "the id of 'login' cannot be changed; add a rule"),
         ("history rules.yaml 9", "the history of file:rules.yaml has no revision 9"),
         ("history rules.yaml --limit 0", "--limit is a number from 1 on, not 0"),
         ("rollback rules.yaml", "file:rules.yaml has no history"),
