@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .model import NOTHING
+from .paths import BadPathError, canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,22 @@ class Request:
     """Envoy's pairs of key and value."""
     cost: int | None = None
     """What the caller says it costs; wins over the rule's own."""
+
+    @property
+    def path_refused(self) -> str | None:
+        """Why the path has no one spelling, in words; `None` if it has one.
+
+        Rules with a path pattern do not match such a request, so a front door may rather answer 400 than let it be decided
+        by the others alone.
+
+        >>> Request("GET", "/a%2f..%2flogin").path_refused
+        'a path must not hide a %2f in it'
+        """
+        try:
+            canonical_path(self.path)
+        except BadPathError as refused:
+            return str(refused)
+        return None
 
     def __repr__(self) -> str:
         known = [

@@ -393,3 +393,11 @@ def test_what_is_no_request_is_refused(request_: Any, reason: str) -> None:
     book = rulebook(rule(by=by, path="/**"), rule("other", by="user_id"))
     with pytest.raises(UsageError, match=reason):
         book.charges(request_)
+
+
+@pytest.mark.parametrize("path", ["/a%2f..%2flogin", "/" + "a" * 8_192, "/%zz", "/a/b", "/", "*"])
+def test_a_request_says_itself_why_its_path_is_refused(path: str) -> None:
+    request = Request(path=path, ip=IP)
+    trace = rulebook(rule("here", path="/**"), rule("any")).explain(request)
+    assert request.path_refused == (trace.refusal or None)
+    assert (request.path_refused is None) == (trace.path is not None)
