@@ -145,7 +145,7 @@ def _descriptors(
     written: list[dict[str, Any]] | dict[str, str | bool], at: At, faults: Faults
 ) -> tuple[tuple[str, str | None], ...]:
     if isinstance(written, list):
-        return tuple((pair["key"], pair.get("value")) for pair in _listed(written))
+        return tuple((pair.get("key", ""), pair.get("value")) for pair in _listed(written))
     for key, value in written.items():
         if value is False:
             message = "asks for a descriptor that is not there, and that cannot be asked"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import UsageError
 from ..faults import WRONG
-from ..fields import AMOUNT_NAMES, RULE
+from ..fields import AMOUNT_NAMES, MATCH, RULE
 from ..kinds import is_whole_text
 from ..model import NOTHING, Cost, Exempt, Rule
 from .amount import limits_from, limits_of_override
@@ -83,16 +83,21 @@ def _identifier(written: Mapping[str, Any], where: Where, faults: Faults) -> Ide
     if said is WRONG:
         return None
     sound = [part for part in said if part is not WRONG] if isinstance(said, list) else said
-    names = _names(written.get("match"))
+    names = _names(written, faults)
     identifier = attempt(where("identifier"), faults, identifier_of, sound, names)
     return identifier if sound == said else None
 
 
-def _names(match: Any) -> frozenset[str] | None:
-    """What the path pattern names; `None` if it is wrong, for then nobody knows."""
+def _names(written: Mapping[str, Any], faults: Faults) -> frozenset[str] | None:
+    """What the path pattern names; `None` if it is wrong, or may be there under a wrong name: then nobody knows."""
+    match = written.get("match")
     pattern = match.get("path_pattern") if isinstance(match, dict) else match
     if pattern is WRONG:
         return None
+    if pattern is None and faults.count:
+        inside = match if isinstance(match, dict) else NOTHING
+        if RULE.misspells(written, ("match",)) or MATCH.misspells(inside, ("path_pattern",)):
+            return None
     try:
         return pattern_names(pattern)
     except UsageError:  # Noted where the pattern stands.
