@@ -90,6 +90,7 @@ def rules_with(limits: dict[str, int], description: str = "") -> bytes:
             "identifier": "ip_address",
             "rate": f"{limit}/minute",
             "description": description,
+            "match": {"path_pattern": f"/{rule_id}"},
         }
         for rule_id, limit in limits.items()
     ]

@@ -385,7 +385,12 @@ def test_a_fault_in_more_rules_than_are_told_is_still_a_fault(fault: dict[str, A
 
 def test_ten_thousand_rules_are_a_set_and_one_more_is_not() -> None:
     rules = [
-        {"rule_id": f"r{i}", "identifier": "global", "rate": "1/second"}
+        {
+            "rule_id": f"r{i}",
+            "identifier": "global",
+            "rate": "1/second",
+            "match": {"path_pattern": f"/{i}"},
+        }
         for i in range(MAX_RULES + 1)
     ]
     assert len(parse_rules(json.dumps(rules[1:])).rules) == MAX_RULES
