@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from filecmp import cmpfiles
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import headgate
 
-if TYPE_CHECKING:
-    from headgate import AsyncLimiter, Charge, Limiter
+from ..compiled import COMPILED, is_current
 
-COMPILED = Path("build/compiled/site")
-"""Where `make compiled` puts it."""
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headgate import AsyncLimiter, Charge, Limiter
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,7 @@ def _is_headgate(module: str) -> bool:
     return module.partition(".")[0] in {"headgate", "headgate__mypyc"}
 
 
-def _is_current(folder: Path) -> bool:
-    """Whether there is a build, and of the sources that are measured beside it."""
-    ours = Path(str(headgate.__file__)).parent
-    sources = [str(path.relative_to(ours)) for path in ours.rglob("*.py")]
-    same, _, _ = cmpfiles(ours, folder / "headgate", sources, shallow=False)
-    return len(same) == len(sources)
-
-
 PURE = Build("pure", headgate.Limiter, headgate.AsyncLimiter, headgate.Charge)
 BUILDS = [PURE]
-if _is_current(COMPILED):
-    BUILDS.append(load("compiled", COMPILED.resolve()))
+if is_current():
+    BUILDS.append(load("compiled", COMPILED))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.servers.redis import standalone
 
 from ..harness import facts, save, table
-from .contenders import LOAD_CORE, Missing, Running, build_go, running, slug
+from .contenders import LOAD_CORE, Running, build_go, compiled_build, running, slug
 from .load import Slice, run_wrk, write_scripts
 from .plot import draw
 from .ramp import Ramp, ramps
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PACKAGES = ("fastapi", "uvicorn", "uvloop", "httptools", "msgspec", "pydantic", "redis")
 SCENARIOS = {
-    "check, memory": ("headgate", "FastAPI", "Go net/http"),
+    "check, memory": ("headgate", "headgate, compiled", "FastAPI", "Go net/http"),
     "check, Redis": ("headgate on Redis", "FastAPI on Redis"),
-    "batch of 100, memory": ("headgate", "FastAPI", "Go net/http"),
+    "batch of 100, memory": ("headgate", "headgate, compiled", "FastAPI", "Go net/http"),
 }
 RAMPED = ("headgate on Redis", "FastAPI on Redis")
 
@@ -128,10 +128,11 @@ def main() -> None:
 def measure(folder: Path, redis_url: str, settings: Settings, scenarios: Sequence[str]) -> Outcome:
     """Give everybody slices of load, in turn."""
     write_scripts(folder)
-    missing = build_go(folder)
-    if missing is not None:
-        print(f"without {missing.name}: {missing.reason}")
-    names = {name for one in scenarios for name in SCENARIOS[one]} - _names(missing)
+    missing = [one for one in (build_go(folder), compiled_build()) if one is not None]
+    for absent in missing:
+        print(f"without {absent.name}: {absent.reason}")
+    names = {name for scenario in scenarios for name in SCENARIOS[scenario]}
+    names -= {absent.name for absent in missing}
     outcome = Outcome()
     shuffle = random.Random(1).shuffle
     with ExitStack() as stack:
@@ -155,10 +156,6 @@ def measure(folder: Path, redis_url: str, settings: Settings, scenarios: Sequenc
 
 def _slice(one: Running, folder: Path, scenario: str, seconds: float) -> Slice:
     return run_wrk(one, folder, batch=scenario.startswith("batch"), seconds=seconds)
-
-
-def _names(missing: Missing | None) -> set[str]:
-    return set() if missing is None else {missing.name}
 
 
 def ramped(who: str, folder: Path, redis_url: str, settings: Settings) -> list[tuple[str, Ramp]]:

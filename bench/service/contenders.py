@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.servers.process import HOST, Server, free_ports
 
+from ..compiled import COMPILED, is_current
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -60,6 +62,7 @@ def command_of(name: str, port: int, redis_url: str, folder: Path) -> list[str]:
     uvicorn = [sys.executable, "-m", "uvicorn", "--no-access-log", "--log-level", "warning"]
     commands = {
         "headgate": [sys.executable, "-m", "headgate", "serve", "--log-level", "warning"],
+        "headgate, compiled": [sys.executable, "-m", "headgate", "serve", "--log-level", "warning"],
         "headgate on Redis": [
             *(sys.executable, "-m", "headgate", "serve", "--log-level", "warning"),
             *("--engine", redis_url),
@@ -92,6 +95,13 @@ def build_go(folder: Path) -> Missing | None:
     return Missing("Go net/http", built.stderr[-200:]) if built.returncode else None
 
 
+def compiled_build() -> Missing | None:
+    """Whether there is a compiled build of these sources."""
+    if is_current():
+        return None
+    return Missing("headgate, compiled", "it is not there, or of other sources: make compiled")
+
+
 @contextmanager
 def running(name: str, folder: Path, redis_url: str) -> Iterator[Running]:
     """A server, alone on its core."""
@@ -106,7 +116,9 @@ def running(name: str, folder: Path, redis_url: str) -> Iterator[Running]:
         ready=lambda: _ask(port, "ready")[0] == 200,
         environment={
             # This source, also where another copy is installed.
-            "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+            "PYTHONPATH": os.pathsep.join(
+                (str(COMPILED if "compiled" in name else ROOT / "src"), str(ROOT))
+            ),
             "REDIS_URL": redis_url if "Redis" in name else "",
             "GOMAXPROCS": "1",
             "PATH": os.environ["PATH"],

@@ -17,8 +17,10 @@ class Target(NamedTuple):
 TARGETS = (
     Target("check, memory", "headgate", "FastAPI", 7.0),
     Target("check, memory", "headgate", "Go net/http", 1.3),
+    Target("check, memory", "headgate, compiled", "Go net/http", 1.3),
     Target("check, Redis", "headgate on Redis", "FastAPI on Redis", 10.0),
     Target("batch of 100, memory", "headgate", "Go net/http", 1.0),
+    Target("batch of 100, memory", "headgate, compiled", "Go net/http", 1.0),
 )
 ORIGINAL = {
     "one node": (561.0, 314.0),

@@ -13,10 +13,10 @@ from headgate.service.settings import SETTINGS
 PAGE: Final = Path(__file__).with_name("settings.md")
 GROUPS: Final = {
     "Serving": ("host", "port", "workers", "engine", "namespace", "rules"),
-    "Checks": ("default_limit", "default_window", "default_algorithm", "on_error"),
+    "Checks": ("default_limit", "default_window", "default_algorithm", "on_error", "bad_paths"),
     "Connections": (
-        *("header_timeout", "body_timeout", "idle_timeout", "max_body", "max_connections_per_ip"),
-        *("tls_cert", "tls_key", "trusted_proxies"),
+        *("header_timeout", "body_timeout", "idle_timeout", "max_body", "max_batch_body"),
+        *("max_connections_per_ip", "tls_cert", "tls_key", "trusted_proxies"),
     ),
     "Ending and logging": ("drain_delay", "drain_timeout", "log_level"),
 }

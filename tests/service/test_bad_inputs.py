@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.service.inside import Inside, inside
 from tests.service.raw import Raw, post
 from tests.service.running import Service, service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 KEY = "victim"
 
@@ -251,3 +253,39 @@ def test_bad_requests_for_the_rules(running: Service, body: Any, status: int, pa
 def test_bad_reservations_and_slots(running: Service, path: str, body: Any, status: int) -> None:
     found, _, answer = running.ask("POST", path, body)
     assert found == status, answer
+
+
+@pytest.mark.parametrize("path", ["/x%2f..%2flogin", "/\\login", "/" + "x" * 9_000])
+def test_a_path_that_can_be_read_in_two_ways_is_told_and_denied_where_that_is_set(
+    path: str, tmp_path: Path
+) -> None:
+    """Never silently past the rule that it dodges; and an explanation says the same as a decision."""
+    rules = tmp_path / "rules.json"
+    login = {"rule_id": "login", "match": {"path_pattern": "/login"}, "rate": "1/hour"}
+    everybody = {"rule_id": "everybody", "rate": "100/hour", "identifier": "ip_address"}
+    rules.write_text(json.dumps({"rules": [{**login, "identifier": "ip_address"}, everybody]}))
+    asked = {"method": "POST", "path": path, "ip": "203.0.113.9"}
+
+    async def story(one: Inside) -> tuple[Any, Any]:
+        decided = (await one.ask("POST", "/decide", asked)).json()
+        return decided, (await one.ask("POST", "/api/explain", {"request": asked})).json()
+
+    decided, explained = inside(story, rules=str(rules))
+    assert (decided["allowed"], decided["rule"], explained["allowed"]) == (True, "everybody", True)
+    assert decided["reason"].startswith("a path ")
+    denied, why = inside(story, rules=str(rules), bad_paths="deny")
+    assert (denied["allowed"], denied["never"], why["allowed"]) == (False, True, False)
+    assert why["why"] == f"denied by the setting bad_paths: {denied['reason']}"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_batch_of_a_thousand_ordinary_checks_fits(running: Service, fast: bool) -> None:  # noqa: FBT001
+    check = {"limit": 100, "window": 60, "algorithm": "sliding_window"}
+    checks = [{"key": f"user:{fast}:{at:032}", **check} for at in range(1_000)]
+    with Raw(running.port) as raw:
+        path = "/check/batch" if fast else "/check/batch?x=1"
+        answer = raw.send(post({"checks": checks}, path)).answer()
+        assert answer.status == 200
+        assert [one["remaining"] for one in answer.json["decisions"]] == [99] * 1_000
+        too_long = b'{"checks": [' + b" " * 1_048_576 + b"]}"
+        assert raw.send(post(too_long, path)).answer().status == 413

@@ -68,7 +68,10 @@ class Slow:
 
         async def handle(request: Request) -> Response:
             try:
-                body = await self._body(request)
+                settings = self._node.settings
+                is_batch = endpoint == self._endpoints.batch
+                limit = settings.max_batch_body if is_batch else settings.max_body
+                body = await self._body(request, limit)
             except ProblemError as problem:
                 return response(problem.reply())
             outcome = endpoint(body, wants_status(request))
@@ -83,10 +86,11 @@ class Slow:
         self, handler: Callable[[bytes, bool], Awaitable[Reply]]
     ) -> Callable[[Request], Awaitable[Response]]:
         """A handler whose errors are problems."""
+        limit = self._node.settings.max_body
 
         async def handle(request: Request) -> Response:
             try:
-                reply = await handler(await self._body(request), wants_status(request))
+                reply = await handler(await self._body(request, limit), wants_status(request))
             except Exception as error:  # noqa: BLE001 - every error has a reply
                 reply = self._endpoints.problem(error).reply()
             return response(reply)
@@ -124,12 +128,11 @@ class Slow:
     def _decided(self, decision: Decision, began_ns: int, as_status: bool) -> Reply:  # noqa: FBT001
         return self._endpoints.decided(decision, as_status, began_ns)
 
-    async def _body(self, request: Request) -> bytes:
+    async def _body(self, request: Request, limit: int) -> bytes:
         """The body, if the caller may ask, it is JSON, and not too large; read no further than that."""
         auth = self._node.auth
         if auth is not None and not auth.may_check(_shown(request)):
             raise token_needed()
-        limit = self._node.settings.max_body
         too_large = ProblemError(
             TOO_LARGE,
             f"a body has at most {limit} bytes; send a batch in parts",

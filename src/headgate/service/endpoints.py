@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..decision import Decision
+from ..algorithms import NEVER
+from ..decision import Context, Decision
 from ..engines.base import Run
 from ..errors import EngineError, HeadgateError, UsageError
 from . import wire
 from .batches import read_batch, within_batch
 from .checks import BANNED, Checks, usage_problem
-from .headers import decision_lines, process_time_line
+from .headers import NO_LIMIT, decision_lines, process_time_line
 from .incoming import incoming_from
 from .problems import FAILED, JSON, ProblemError, Reply, store_unavailable
 
@@ -43,6 +45,10 @@ Endpoint: TypeAlias = Callable[[bytes, bool], Reply | Later]
 
 OK: Final = 200
 DENIED: Final = 429
+PLAIN_PATH: Final = re.compile(r"/[A-Za-z0-9/_.~-]{0,1000}")
+"""Paths that nobody can read in two ways, without looking further."""
+BAD_PATH: Final = Decision(("", NO_LIMIT, (False, 0, NEVER, 0, 0), Context("closed")))
+"""The answer to a path that can be, where the settings say so."""
 _CHECK: Final = msgspec.json.Decoder(wire.Check)
 _DECIDE: Final = msgspec.json.Decoder(wire.Decide)
 
@@ -109,21 +115,32 @@ class Endpoints:
             wire.require_few(asked.descriptors)
             if unknown:
                 self._node.recorder.record_ignored_fields(unknown)
-            outcome = self._node.limiter.decide_request_nowait(self._incoming(asked))
+            request = self._incoming(asked)
+            reason = None if PLAIN_PATH.fullmatch(request.path) else request.path_refused
+            if reason is not None and self._node.settings.bad_paths == "deny":
+                return self.decided(BAD_PATH, as_status, began_ns, reason)
+            outcome = self._node.limiter.decide_request_nowait(request)
         except (ProblemError, HeadgateError) as error:
             return self._trouble(error, began_ns)
         if isinstance(outcome, Decision):
-            return self.decided(outcome, as_status, began_ns)
-        return self._later(outcome, as_status, began_ns)
+            return self.decided(outcome, as_status, began_ns, reason)
+        return self._later(outcome, as_status, began_ns, reason)
 
-    def decided(self, decision: Decision, as_status: bool, began_ns: int) -> Reply:  # noqa: FBT001
+    def decided(
+        self,
+        decision: Decision,
+        as_status: bool,  # noqa: FBT001
+        began_ns: int,
+        reason: str | None = None,
+    ) -> Reply:
         """The reply that tells a decision; it is recorded here."""
         took_ns = perf_counter_ns() - began_ns
         node = self._node
         node.recorder.record(decision, took_ns)
         if not node.store.up:
             node.store.heard(decision)
-        reason = None if decision[3] is not BANNED else self.checks.reason(decision)
+        if decision[3] is BANNED:
+            reason = self.checks.reason(decision)
         status = DENIED if as_status and not decision[2][0] else OK
         return (
             status,
@@ -131,10 +148,16 @@ class Endpoints:
             wire.encode(wire.answer_of(decision, reason)),
         )
 
-    def _later(self, outcome: Awaitable[Decision], as_status: bool, began_ns: int) -> Later:  # noqa: FBT001
+    def _later(
+        self,
+        outcome: Awaitable[Decision],
+        as_status: bool,  # noqa: FBT001
+        began_ns: int,
+        reason: str | None = None,
+    ) -> Later:
         def finish(future: asyncio.Future[Decision]) -> Reply:
             try:
-                return self.decided(future.result(), as_status, began_ns)
+                return self.decided(future.result(), as_status, began_ns, reason)
             except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
                 return self._trouble(error, began_ns)
 

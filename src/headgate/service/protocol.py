@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .node import Node
     from .problems import Reply
 
+Route: TypeAlias = "tuple[Endpoint, bool, int]"
+"""An endpoint, whether a denial is told as a status, and how many bytes a body may have."""
+
 Head: TypeAlias = "tuple[Endpoint, bool, int]"
 """What a head asked for: the endpoint, whether a denial is told as a status, the length of the body."""
 
@@ -64,8 +67,8 @@ class HotProtocol(Connection):
         "_size",
     )
 
-    hot: ClassVar[dict[bytes, tuple[Endpoint, bool]]]
-    """Endpoints by what the request line says, and whether a denial is told as a status."""
+    hot: ClassVar[dict[bytes, Route]]
+    """Endpoints by what the request line says."""
     heads: ClassVar[dict[bytes, Head]]
     """Heads of plain requests that were parsed before."""
 
@@ -73,7 +76,7 @@ class HotProtocol(Connection):
         super().__init__(*args, **kwargs)
         self._hot = self.hot
         self._heads = self.heads
-        self._max_body = self.node.settings.max_body
+        self._max_body = 0  # Of the request that is being read.
         self._endpoint: Endpoint | None = None
         self._as_status = False
         self._refusal: Reply | None = None
@@ -167,7 +170,7 @@ class HotProtocol(Connection):
             and self.limit_concurrency is None
             and parser.get_http_version() == "1.1"
         ):
-            self._endpoint, self._as_status = route
+            self._endpoint, self._as_status, self._max_body = route
             self._size = 0
             self._chunks = []
             self._refusal = None
@@ -262,7 +265,7 @@ class HotProtocol(Connection):
             self._heads[head] = (self._endpoint, self._as_status, length)
 
 
-def bound_to(node: Node, hot: dict[bytes, tuple[Endpoint, bool]]) -> type[HotProtocol]:
+def bound_to(node: Node, hot: dict[bytes, Route]) -> type[HotProtocol]:
     """The protocol of one node, for uvicorn to make connections of."""
     own = {"__slots__": (), "node": node, "hot": hot, "heads": {}, "connections_from": {}}
     return type("BoundProtocol", (HotProtocol,), own)

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from .endpoints import Endpoint
     from .node import Node
+    from .protocol import Route
 
 QUIET: Final = 2.0
 """A connection that has been idle for so many seconds is closed while draining."""
@@ -74,12 +74,13 @@ def make_server(
 ) -> NodeServer:
     """A uvicorn with our protocol and our way to end."""
     endpoints = Endpoints(node)
-    hot: dict[bytes, tuple[Endpoint, bool]] = {
-        b"/check": (endpoints.check, False),
-        b"/check?status=1": (endpoints.check, True),
-        b"/check/batch": (endpoints.batch, False),
-        b"/decide": (endpoints.decide, False),
-        b"/decide?status=1": (endpoints.decide, True),
+    max_body, max_batch_body = node.settings.max_body, node.settings.max_batch_body
+    hot: dict[bytes, Route] = {
+        b"/check": (endpoints.check, False, max_body),
+        b"/check?status=1": (endpoints.check, True, max_body),
+        b"/check/batch": (endpoints.batch, False, max_batch_body),
+        b"/decide": (endpoints.decide, False, max_body),
+        b"/decide?status=1": (endpoints.decide, True, max_body),
     }
     config = uvicorn.Config(
         build_app(node, endpoints),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 ON_ERROR: Final = ("open", "closed")
+BAD_PATHS: Final = ("deny", "pass")
 DEFAULT: Final = "the default"
 
 
@@ -51,6 +52,10 @@ class Settings:
     on_error: str = _about(
         "open", "for rules that do not say: open or closed, when the store fails"
     )
+    bad_paths: str = _about(
+        "pass",
+        "requests whose path can be read in two ways: deny, or pass to the rules without one",
+    )
 
     trusted_proxies: tuple[str, ...] = _about((), "networks whose X-Forwarded-For is believed")
     allowed_hosts: tuple[str, ...] = _about(
@@ -70,6 +75,7 @@ class Settings:
     body_timeout: float = _about(10.0, "seconds it then has for the body")
     idle_timeout: float = _about(60.0, "seconds a connection may do nothing")
     max_body: int = _about(65_536, "bytes that the body of a check may have")
+    max_batch_body: int = _about(1_048_576, "bytes that the body of a batch may have")
     max_connections_per_ip: int = _about(0, "connections from one address at a time; 0: any number")
     drain_delay: float = _about(0.0, "seconds to go on listening after SIGTERM, not ready any more")
     drain_timeout: float = _about(30.0, "seconds that answers in flight get after that")
@@ -168,6 +174,8 @@ class Settings:
             self._refuse("default_algorithm", f"{self.default_algorithm!r} is none of {names}")
         if self.on_error not in ON_ERROR:
             self._refuse("on_error", f"it is open or closed, not {self.on_error!r}")
+        if self.bad_paths not in BAD_PATHS:
+            self._refuse("bad_paths", f"it is deny or pass, not {self.bad_paths!r}")
         if self.log_level not in LOG_LEVELS:
             self._refuse("log_level", f"{self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
         try:
@@ -196,6 +204,7 @@ RANGES: Final = (
     ("body_timeout", 0.01, 3_600),
     ("idle_timeout", 0.01, 86_400),
     ("max_body", 256, 16_777_216),
+    ("max_batch_body", 256, 16_777_216),
     ("max_connections_per_ip", 0, 1_000_000),
     ("drain_delay", 0, 3_600),
     ("drain_timeout", 0, 3_600),

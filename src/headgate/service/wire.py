@@ -162,7 +162,7 @@ _ESCAPES = re.compile(
 def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
     """The JSON form of a decision."""
     key, limit, (allowed, remaining, retry_us, reset_us, level), context = decision
-    if context is ENGINE and retry_us >= 0:  # The usual case, in front of the questions.
+    if context is ENGINE and retry_us >= 0 and reason is None:  # The usual case.
         return PlainAnswer(
             key,
             allowed,

@@ -92,14 +92,17 @@ async def _of_request(desk: Desk, request: Incoming) -> ExplainShown:
     explained = await desk.limiter.explain_request(request)
     after = explained.passes_after
     enforced = [one for one in explained.answers if one.source != "shadow"]
-    if not explained.allowed:
+    refused = explained.trace.refusal if desk.settings.bad_paths == "deny" else None
+    if refused is not None:
+        after, why = math.inf, f"denied by the setting bad_paths: {refused}"
+    elif not explained.allowed:
         why = f"denied by {', '.join(sorted({one.rule or '-' for one in enforced if not one}))}"
     elif enforced:
         why = "every rule that applies has enough left"
     else:
         why = "only rules in shadow apply" if explained.answers else "no rule applies"
     return ExplainShown(
-        allowed=explained.allowed,
+        allowed=explained.allowed and refused is None,
         passes_after=None if math.isinf(after) else after,
         why=why,
         limit_from="rules",
