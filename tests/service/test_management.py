@@ -179,6 +179,32 @@ def test_a_denied_key_is_among_the_blocks_at_once() -> None:
     inside(story)
 
 
+def test_a_ban_holds_for_what_rules_decide(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "rules:\n"
+        "- {rule_id: everybody, identifier: ip_address, rate: 100/hour}\n"
+        "- {rule_id: trial, identifier: user_id, rate: 100/hour, shadow: true}\n"
+    )
+
+    async def story(service: Inside) -> None:
+        plain(await service.ask("PUT", "/api/bans/203.0.113.9", {"reason": "spam"}))
+        plain(await service.ask("PUT", "/api/bans/ann", {}))
+        for ip, user, banned in (("203.0.113.9", "bob", True), ("203.0.113.7", "ann", False)):
+            asked = {"path": "/", "ip": ip, "user_id": user}
+            answer = plain(await service.ask("POST", "/decide", asked))
+            assert (answer["allowed"], answer["source"] == "ban") == (not banned, banned)
+            explained = plain(await service.ask("POST", "/api/explain", {"request": asked}))
+            assert explained["allowed"] is not banned
+            if banned:
+                assert answer["reason"] == "spam"
+                assert explained["why"] == "203.0.113.9 is banned by anybody: spam"
+        counters = plain(await service.ask("GET", "/api/counters"))["counters"]
+        assert {one["key"] for one in counters if one["rule"] == "everybody"} == {"203.0.113.7"}
+
+    inside(story, rules=str(rules))
+
+
 def test_a_ban_is_a_block_with_its_reason_and_its_end() -> None:
     async def story(service: Inside) -> None:
         plain(await service.ask("PUT", "/api/bans/for-ever", {"reason": "spam"}))

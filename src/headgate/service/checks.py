@@ -20,7 +20,7 @@ from msgspec import UNSET
 
 from ..algorithms import ALGORITHMS, NEVER, Concurrency
 from ..algorithms.base import MAX_EXACT, require_whole
-from ..charge import Charge, Request, require_key
+from ..charge import Charge, Kind, Request, require_key
 from ..decision import Context, Decision
 from ..engines.base import Awaited
 from ..errors import UsageError
@@ -30,7 +30,7 @@ from .problems import BAD_VALUE, ProblemError
 from .wire import SHORT_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     from ..algorithms import Limit
     from ..engines.base import AsyncHit, HitRun, Run
@@ -108,6 +108,18 @@ class Checks:
             return denied
         limit = view.limits.get(key)
         return (bound.hit if limit is None else self._hit_for_key(limit))(key, cost)
+
+    def banned(self, charges: Iterable[Charge]) -> Decision | None:
+        """The denial of a request that rules count for a banned key; `None` if they count it for nobody who is."""
+        bans = self._node.board.view.bans
+        for charge in charges:
+            ban = None if charge.kind is Kind.SHADOW else bans.get(charge.key)
+            if ban is None:
+                continue
+            denied = self._denied(charge.key, charge.limits[0], ban)
+            if denied is not None:
+                return denied
+        return None
 
     def reason(self, decision: Decision) -> str | None:
         """Why a key is banned, if that is what the decision is about."""

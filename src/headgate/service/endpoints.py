@@ -29,6 +29,7 @@ from .problems import FAILED, JSON, ProblemError, Reply, store_unavailable
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from ..rules.request import Request
     from .node import Node
     from .wire import Check
 
@@ -119,12 +120,22 @@ class Endpoints:
             reason = None if PLAIN_PATH.fullmatch(request.path) else request.path_refused
             if reason is not None and self._node.settings.bad_paths == "deny":
                 return self.decided(BAD_PATH, as_status, began_ns, reason)
+            denied = self._banned(request)
+            if denied is not None:
+                return self.decided(denied, as_status, began_ns)
             outcome = self._node.limiter.decide_request_nowait(request)
         except (ProblemError, HeadgateError) as error:
             return self._trouble(error, began_ns)
         if isinstance(outcome, Decision):
             return self.decided(outcome, as_status, began_ns, reason)
         return self._later(outcome, as_status, began_ns, reason)
+
+    def _banned(self, request: Request) -> Decision | None:
+        """The denial of somebody whom people have locked out; rules are matched for it only if anybody is."""
+        node = self._node
+        if not node.board.view.bans or node.rules is None:
+            return None
+        return self.checks.banned(node.rules.current.charges(request))
 
     def decided(
         self,

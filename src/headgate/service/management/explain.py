@@ -19,6 +19,7 @@ from .models import MAX_TTL, LimitShown, Sent, Shown, moment
 
 if TYPE_CHECKING:
     from ...algorithms import Limit
+    from ...board.kept import Ban
     from ...decision import Decision
     from ...rules.request import Request as Incoming
     from ..desk import Desk
@@ -93,7 +94,12 @@ async def _of_request(desk: Desk, request: Incoming) -> ExplainShown:
     after = explained.passes_after
     enforced = [one for one in explained.answers if one.source != "shadow"]
     refused = explained.trace.refusal if desk.settings.bad_paths == "deny" else None
-    if refused is not None:
+    bans = desk.board.view_now().bans
+    banned = [one for one in enforced if one.key in bans]
+    if banned:
+        ban = bans[banned[0].key]
+        after, why = _left(desk, ban), f"{banned[0].key} is {_why(ban)}"
+    elif refused is not None:
         after, why = math.inf, f"denied by the setting bad_paths: {refused}"
     elif not explained.allowed:
         why = f"denied by {', '.join(sorted({one.rule or '-' for one in enforced if not one}))}"
@@ -102,7 +108,7 @@ async def _of_request(desk: Desk, request: Incoming) -> ExplainShown:
     else:
         why = "only rules in shadow apply" if explained.answers else "no rule applies"
     return ExplainShown(
-        allowed=explained.allowed and refused is None,
+        allowed=explained.allowed and refused is None and not banned,
         passes_after=None if math.isinf(after) else after,
         why=why,
         limit_from="rules",
@@ -118,12 +124,9 @@ async def _of_key(desk: Desk, body: ExplainBody) -> ExplainShown:
     ban = desk.board.view_now().bans.get(key)
     charge = Charge(key, limit, body.cost, kind=Kind.PEEK)
     (decision,) = await desk.limiter.engine.decide([Asked((charge,))])
-    after: float | None = None if decision.never else decision.retry_after
+    after = math.inf if decision.never else decision.retry_after
     if ban is not None:
-        now_us = desk.board.now_us()
-        after = None if ban.until_us is None else max(0.0, (ban.until_us - now_us) / 1_000_000)
-        until = "" if ban.until_us is None else f" until {moment(ban.until_us)}"
-        why = f"banned by {ban.by or 'somebody'}{until}: {ban.reason or 'no reason was given'}"
+        after, why = _left(desk, ban), _why(ban)
     elif decision.never:
         why = f"a cost of {body.cost} is more than the limit ever gives"
     elif decision:
@@ -133,12 +136,24 @@ async def _of_key(desk: Desk, body: ExplainBody) -> ExplainShown:
         why = f"{left} left, and {body.cost} asked for"
     return ExplainShown(
         allowed=bool(decision) and ban is None,
-        passes_after=after,
+        passes_after=None if math.isinf(after) else after,
         why=why,
         limit=LimitShown.of(limit),
         limit_from=limit_from,
         answers=[_plain(decision)],
     )
+
+
+def _left(desk: Desk, ban: Ban) -> float:
+    """Seconds until a ban is over."""
+    if ban.until_us is None:
+        return math.inf
+    return max(0.0, (ban.until_us - desk.board.now_us()) / 1_000_000)
+
+
+def _why(ban: Ban) -> str:
+    until = "" if ban.until_us is None else f" until {moment(ban.until_us)}"
+    return f"banned by {ban.by or 'somebody'}{until}: {ban.reason or 'no reason was given'}"
 
 
 def _limit(
