@@ -19,10 +19,20 @@ from .advice import warn_about_eviction
 from .batcher import Batch, Batcher, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
 from .codec import form_of
-from .failures import NotSent, Refused, Unanswered, nonsense, refused, timed_out, unanswered
+from .failures import (
+    NotSent,
+    Refused,
+    Unanswered,
+    no_answer,
+    nonsense,
+    refused,
+    timed_out,
+    unanswered,
+)
 from .link import Link, connect
 from .meter import Meter
 from .operations import Scan
+from .options import shown
 from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
 from .topology import Cluster, Sentinel
@@ -317,9 +327,11 @@ class AsyncRedisEngine(Shell):
                 await self._run(errand, ends=until)
 
     async def _nodes(self) -> list[Address]:
-        loop = asyncio.get_running_loop()
         if self._topology.address(0) is None:
-            await self._discover(0, loop.time() + self.options.deadline)
+            try:
+                await self._discover(0)
+            except (NotSent, Refused) as error:
+                raise no_answer(error) from error
         if isinstance(self._topology, Cluster):
             return self._topology.masters
         address = self._topology.address(0)
@@ -330,10 +342,10 @@ class AsyncRedisEngine(Shell):
             async with asyncio.timeout(self.options.deadline):
                 link = await self._state().link(address)
                 reply = await link.call(command)
-        except Refused as error:
-            raise refused(str(error)) from error
-        except (NotSent, Unanswered, TimeoutError) as error:
-            raise EngineError(f"redis did not answer: {error}", transient=True) from error
+        except (NotSent, Refused, Unanswered) as error:
+            raise no_answer(error) from error
+        except TimeoutError:
+            raise timed_out(self.options.deadline) from None
         if isinstance(reply, Exception):
             raise refused(str(reply))
         return reply
@@ -371,32 +383,41 @@ class AsyncRedisEngine(Shell):
             while True:
                 step = journey.throw(failure) if failure else journey.send(outcome)
                 outcome = failure = None
-                match step:
-                    case Send(address, command, asking):
-                        try:
-                            if first is not None:
-                                outcome, first = first, None
-                                if isinstance(outcome, NotSent):
-                                    raise outcome
-                            else:
-                                link = await state.link_in_time(address, ends)
-                                batch.leave_on(link, state.time())
-                                outcome = await link.call(command, asking=asking)
-                                batch.link = None
-                        except (NotSent, Refused, Unanswered) as error:
-                            failure, outcome = error, None
-                            batch.link, batch.trouble = None, error
-                    case Discover():
-                        await self._discover(errand.slot, ends)
-                    case Drop(address):
-                        state.drop(address)
-                    case Pause(seconds):
-                        await asyncio.sleep(seconds)
+                try:
+                    match step:
+                        case Send() if first is not None:
+                            outcome, first = first, None
+                            if isinstance(outcome, NotSent):
+                                raise outcome
+                        case Send(address, command, asking):
+                            link = await self._link(state, address, ends, batch)
+                            batch.leave_on(link, state.time())
+                            outcome = await link.call(command, asking=asking)
+                            batch.link = None
+                        case Discover():
+                            await self._discover(errand.slot)
+                        case Drop(address):
+                            state.drop(address)
+                        case Pause(seconds):
+                            await asyncio.sleep(seconds)
+                except (NotSent, Refused, Unanswered) as error:
+                    failure, outcome = error, None
+                    batch.link, batch.trouble = None, error
         except StopIteration as done:
             return done.value
 
-    async def _discover(self, slot: int, ends: float) -> None:
-        """Find out who is responsible; tasks that want to know at the same time ask once."""
+    async def _link(self, state: LoopState, address: Address, ends: float, batch: Batch) -> Link:
+        """A link to send on; who runs out of time before there is one is told that it was waited for."""
+        earlier = batch.trouble
+        if earlier is None and not state.is_linked(address):
+            secured = ", the TLS handshake included" if self.options.tls is not None else ""
+            batch.trouble = NotSent(f"cannot connect to {shown(address)} in time{secured}")
+        link = await state.link_in_time(address, ends)
+        batch.trouble = earlier
+        return link
+
+    async def _discover(self, slot: int) -> None:
+        """Find out who is responsible, or raise why not; tasks that want to know at the same time ask once."""
         state = self._state()
         async with state.discovering:
             if self._topology.address(slot) is not None:
@@ -404,7 +425,6 @@ class AsyncRedisEngine(Shell):
             discovery = self._topology.discovery()
             sentinels = isinstance(self._topology, Sentinel)
             outcome: Any = None
-            unwelcome: Refused | None = None
             try:
                 while True:
                     address, command = discovery.send(outcome)
@@ -413,13 +433,12 @@ class AsyncRedisEngine(Shell):
                             asks = sentinels and command[0] == b"SENTINEL"
                             link = await state.link(address, sentinel=asks)
                             outcome = await link.call(command)
-                    except (NotSent, Unanswered, TimeoutError) as error:
+                    except (NotSent, Refused, Unanswered) as error:
                         outcome = error
-                    except Refused as error:
-                        outcome = unwelcome = error
+                    except TimeoutError:
+                        outcome = NotSent(f"no answer from {shown(address)} in time")
             except StopIteration as done:
-                if unwelcome is not None and not done.value:
-                    raise refused(str(unwelcome)) from unwelcome
+                self._require_found(slot, done.value)
 
 
 class Batchers(dict[int, Batcher]):
@@ -478,6 +497,11 @@ class LoopState:
                     self.warned = True
                     self.spawn(self._advise(link))
         return link
+
+    def is_linked(self, address: Address) -> bool:
+        """Whether there is an open link to a server."""
+        link = self.links.get((address, False))
+        return link is not None and link.is_open
 
     async def link_in_time(self, address: Address, ends: float) -> Link:
         """A link to send on; not when time is over, for whoever waits may have been told that nothing was sent."""

@@ -6,7 +6,7 @@ and the deadline is theirs. Whatever it tries again was certainly not carried ou
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .failures import (
@@ -21,6 +21,7 @@ from .failures import (
     repair_of,
     unanswered,
 )
+from .options import shown
 from .scripts import library
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Send(NamedTuple):
 
 
 class Discover(NamedTuple):
-    """Find out who is responsible now."""
+    """Find out who is responsible now; raises `NotSent` while nobody is, `Refused` when nobody ever will be."""
 
 
 class Drop(NamedTuple):
@@ -76,9 +77,7 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Di
     while True:
         address = asked or topology.address(errand.slot)
         if address is None:
-            yield Discover()
-            if topology.address(errand.slot) is None:
-                yield next(pauses)
+            yield from _search(pauses)
             continue
         asking, asked = asked is not None, None
         try:
@@ -109,6 +108,16 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Di
                 yield next(pauses)
 
 
+def _search(pauses: Iterator[Pause]) -> Generator[Step, Any, None]:
+    """Find out who is responsible, or wait a little before it is tried again."""
+    try:
+        yield Discover()
+    except NotSent:
+        yield next(pauses)
+    except Refused as error:
+        raise refused(str(error)) from error
+
+
 def _otherwise(errand: Errand, command: Command, reply: Any, dialect: Dialect) -> Command | None:
     """How to have a script run, when what was tried last did not: load the library, or send the script."""
     script, message = errand.script, str(reply)
@@ -135,7 +144,7 @@ def _repaired(
     match repair:
         case Repair.FOLLOW:
             if not topology.clustered:
-                raise in_a_cluster(f"{address[0]}:{address[1]}")
+                raise in_a_cluster(shown(address))
             topology.moved(redirection(message)[0], _named(message, address))
         case Repair.REDISCOVER:
             yield Drop(address)

@@ -1,7 +1,7 @@
 """A blocking connection to one server, and a pool of them. No retries: what failed is told.
 
-Safe under threads, because a connection is used by one caller at a time, and under fork, because a child never touches
-its parent's sockets.
+Safe under threads, because a connection is used by one caller at a time, and under fork, because a child never
+uses its parent's connections.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import hiredis
 
 from ...fork import remember
 from .failures import UNWELCOME, NotSent, Refused, Unanswered
+from .options import shown
 
 if TYPE_CHECKING:
     from .options import Address, Options
@@ -35,7 +36,7 @@ class Connection:
         try:
             self._socket = _connected(address, options, seconds)
         except OSError as error:
-            raise NotSent(f"cannot connect to {address[0]}:{address[1]}: {error}") from error
+            raise NotSent(f"cannot connect to {shown(address)}: {error}") from error
         self._news = _poll_of(self._socket)
         if self._news is not None and options.tls is None:
             # We wait ourselves: a socket that does looks twice, and is told anew with every call for how long.
@@ -122,9 +123,15 @@ class Pool:
         remember(self)
 
     def after_fork(self) -> None:
-        """Called in a child: leave the parent's sockets alone, and the locks that nobody will release."""
-        self._idle, self._room = {}, {}
+        """Called in a child: leave the parent's connections alone, and the locks that nobody will release.
+
+        Only the child's own descriptors are closed; nothing is sent, so the parent goes on with its connections.
+        """
+        inherited, self._idle, self._room = self._idle, {}, {}
         self._lock, self.discovering = threading.Lock(), threading.Lock()
+        for connections in inherited.values():
+            for connection in connections:
+                connection.close()
 
     def call(
         self, address: Address, command: Command, seconds: float, *, asking: bool = False,
@@ -198,7 +205,7 @@ def require_welcome(reply: object, address: Address, options: Options) -> None:
     for secret in (options.password, options.sentinel_password):
         if secret:
             words = words.replace(secret, "***")
-    raise outcome(f"{address[0]}:{address[1]} refused us: {words}")
+    raise outcome(f"{shown(address)} refused us: {words}")
 
 
 def handshake(options: Options, *, sentinel: bool) -> list[Command]:
@@ -226,15 +233,17 @@ def _connected(address: Address, options: Options, seconds: float) -> socket.soc
     host, port = address
     if port == 0:
         plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        plain.settimeout(seconds)
-        plain.connect(host)
-        return plain
-    plain = socket.create_connection((host, port), seconds)
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if options.tls is None:
-        return plain
+    else:
+        plain = socket.create_connection((host, port), seconds)
     try:
+        if port == 0:
+            plain.settimeout(seconds)
+            plain.connect(host)
+            return plain
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if options.tls is None:
+            return plain
         return options.tls.wrap_socket(plain, server_hostname=host)
-    except OSError:
+    except BaseException:
         plain.close()
         raise

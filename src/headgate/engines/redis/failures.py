@@ -7,13 +7,20 @@ A **definite** failure means it was not: it can be repaired and tried again with
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class NotSent(Exception):  # noqa: N818 - it is an outcome
     """The connection could not be made, or was known to be broken before anything was sent."""
+
+
+class Answered(NotSent):
+    """Nothing was sent where it should go, because of what a server answered that should have said where that is."""
 
 
 class Unanswered(Exception):  # noqa: N818 - it is an outcome
@@ -54,7 +61,7 @@ UNWELCOME: Final = (
 )  # fmt: skip
 """What a server says on a new connection when it will say so every time."""
 
-
+NO_CLUSTER: Final = "ERR This instance has cluster support disabled"
 NO_SUCH_FUNCTION: Final = "ERR Function not found"
 CANNOT: Final = (
     "NOPERM",
@@ -82,6 +89,23 @@ def redirection(message: str) -> tuple[int, str, int]:
         raise refused(message) from None
 
 
+def reason_of(address: str, reply: object) -> Exception:
+    """Why a server that we asked for another one does not help: what it said, or that it said nothing."""
+    if isinstance(reply, NotSent | Refused | Unanswered):
+        return reply
+    words = str(reply)
+    if words.startswith(NO_CLUSTER):
+        return Refused(f"{address} is no part of a Cluster ({words}); use a redis:// URL")
+    return (Refused if words.startswith(UNWELCOME) else Answered)(f"{address} answered: {words}")
+
+
+def most_telling(reasons: Sequence[Exception]) -> Exception:
+    """What will always be so, else what was answered last, else what kept us from being answered."""
+    return max(
+        reversed(reasons), key=lambda one: (isinstance(one, Refused), isinstance(one, Answered))
+    )
+
+
 def refused(message: str) -> EngineError:
     """The server said no, and nothing was charged."""
     transient = message.startswith(TRANSIENT)
@@ -99,6 +123,13 @@ def timed_out(
         transient=True,
         indefinite=sent,
     )
+
+
+def no_answer(reason: Exception) -> EngineError:
+    """A question that changes nothing was not answered."""
+    if isinstance(reason, Refused):
+        return refused(str(reason))
+    return EngineError(f"redis did not answer: {reason}", transient=True)
 
 
 def nonsense(reply: object) -> EngineError:

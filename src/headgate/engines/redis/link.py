@@ -16,6 +16,7 @@ import hiredis
 
 from .connection import handshake, require_welcome
 from .failures import NotSent, Unanswered
+from .options import shown
 
 if TYPE_CHECKING:
     from .options import Address, Options
@@ -125,7 +126,8 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
                 require_welcome(await link.call(command), address, options)
     except (OSError, TimeoutError, Unanswered) as error:
         link.abort()
-        raise NotSent(f"cannot connect to {host}:{port}: {str(error) or 'timed out'}") from error
+        reason = str(error) or "timed out"
+        raise NotSent(f"cannot connect to {shown(address)}: {reason}") from error
     except BaseException:
         link.abort()
         raise

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 Address: TypeAlias = tuple[str, int]
 """Host and port; a Unix socket is its path and 0."""
 
+
+def shown(address: Address) -> str:
+    """An address as people write it."""
+    host, port = address
+    return host if port == 0 else f"{host}:{port}"
+
+
 Topology: TypeAlias = Literal["standalone", "sentinel", "cluster"]
 
 SCHEMES: Final[dict[str, tuple[Topology, bool]]] = {
@@ -68,8 +75,7 @@ class Options:
     """Whether decisions carry a receipt, for those who check the engine from outside."""
 
     def __str__(self) -> str:
-        where = ",".join(host if port == 0 else f"{host}:{port}" for host, port in self.addresses)
-        return f"{self.topology} redis at {where}"
+        return f"{self.topology} redis at {','.join(map(shown, self.addresses))}"
 
 
 def parse_url(url: str) -> Options:

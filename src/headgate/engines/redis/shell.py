@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...clock import SystemClock
 from .codec import Codec
+from .failures import Answered, NotSent, Unanswered
 from .keys import KeyCodec
 from .operations import Operations
 from .options import Options, parse_url
@@ -47,6 +48,15 @@ class Shell:
         twin = copy.copy(self)
         twin._speak_for(namespace)
         return twin
+
+    def _require_found(self, slot: int, reason: Exception | None) -> None:
+        """Raise why nobody is known for a slot after a search that ended like this."""
+        if isinstance(reason, Unanswered):  # A question of the search; what is to be sent was not.
+            raise NotSent(str(reason)) from reason
+        if reason is not None:
+            raise reason
+        if self._topology.address(slot) is None:
+            raise Answered(f"no server of the Cluster has the slot {slot}")
 
     def _speak_for(self, namespace: str) -> None:
         options = self.options

@@ -13,7 +13,7 @@ from ...errors import EngineError
 from .advice import warn_about_eviction
 from .carry import Discover, Drop, Errand, Pause, Send, carry
 from .connection import Pool
-from .failures import NotSent, Refused, Unanswered, refused, timed_out
+from .failures import NotSent, Refused, Unanswered, no_answer, refused, timed_out
 from .operations import Scan
 from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
@@ -200,7 +200,10 @@ class RedisEngine(Shell):
 
     def _nodes(self) -> list[Address]:
         if self._topology.address(0) is None:
-            self._discover(0, time.monotonic() + self.options.deadline)
+            try:
+                self._discover(0, time.monotonic() + self.options.deadline)
+            except (NotSent, Refused) as error:
+                raise no_answer(error) from error
         if isinstance(self._topology, Cluster):
             return self._topology.masters
         address = self._topology.address(0)
@@ -209,10 +212,8 @@ class RedisEngine(Shell):
     def _ask(self, address: Address, command: tuple[Any, ...]) -> Any:
         try:
             reply = self._pool.call(address, command, self.options.deadline)
-        except Refused as error:
-            raise refused(str(error)) from error
-        except (NotSent, Unanswered) as error:
-            raise EngineError(f"redis did not answer: {error}", transient=True) from error
+        except (NotSent, Refused, Unanswered) as error:
+            raise no_answer(error) from error
         if isinstance(reply, Exception):
             raise refused(str(reply))
         return reply
@@ -232,20 +233,20 @@ class RedisEngine(Shell):
                 left = ends - time.monotonic()
                 if left <= 0:
                     raise timed_out(self.options.deadline, trouble) from trouble
-                match step:
-                    case Send(address, command, asking):
-                        try:
+                try:
+                    match step:
+                        case Send(address, command, asking):
                             outcome = self._pool.call(address, command, left, asking=asking)
                             if not self._advised.is_set():
                                 self._advise(address)
-                        except (NotSent, Refused, Unanswered) as error:
-                            failure = error
-                    case Discover():
-                        self._discover(errand.slot, ends)
-                    case Drop(address):
-                        self._pool.drop(address)
-                    case Pause(seconds):
-                        time.sleep(min(seconds, left))
+                        case Discover():
+                            self._discover(errand.slot, ends)
+                        case Drop(address):
+                            self._pool.drop(address)
+                        case Pause(seconds):
+                            time.sleep(min(seconds, left))
+                except (NotSent, Refused, Unanswered) as error:
+                    failure = error
         except StopIteration as done:
             return done.value
 
@@ -256,14 +257,13 @@ class RedisEngine(Shell):
             warn_about_eviction(self._pool.call(address, (b"INFO", b"memory"), ADVICE_S))
 
     def _discover(self, slot: int, ends: float) -> None:
-        """Find out who is responsible; threads that want to know at the same time ask once."""
+        """Find out who is responsible, or raise why not; threads that want to know at the same time ask once."""
         with self._pool.discovering:
             if self._topology.address(slot) is not None:
                 return
             discovery = self._topology.discovery()
             sentinels = isinstance(self._topology, Sentinel)
             outcome: Any = None
-            unwelcome: Refused | None = None
             try:
                 while True:
                     address, command = discovery.send(outcome)
@@ -273,10 +273,7 @@ class RedisEngine(Shell):
                             address, command, max(0.001, seconds),
                             sentinel=sentinels and command[0] == b"SENTINEL",
                         )  # fmt: skip
-                    except (NotSent, Unanswered) as error:
+                    except (NotSent, Refused, Unanswered) as error:
                         outcome = error
-                    except Refused as error:
-                        outcome = unwelcome = error
             except StopIteration as done:
-                if unwelcome is not None and not done.value:
-                    raise refused(str(unwelcome)) from unwelcome
+                self._require_found(slot, done.value)

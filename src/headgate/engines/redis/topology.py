@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .failures import Answered, most_telling, reason_of
+from .options import shown
+
 if TYPE_CHECKING:
     from .options import Address, Options
 
 Command: TypeAlias = tuple[Any, ...]
-Discovery: TypeAlias = Generator[tuple["Address", Command], Any, bool]
-"""Yields what to ask whom, is sent replies (an exception when there is none), returns whether it found anything."""
+Discovery: TypeAlias = Generator[tuple["Address", Command], Any, Exception | None]
+"""Yields what to ask whom, is sent replies (an exception when there is none), returns why it found nothing, if so."""
 
 
 class Standalone:
@@ -39,7 +42,7 @@ class Standalone:
     def discovery(self) -> Discovery:
         """Nothing to find out."""
         yield from ()
-        return True
+        return None
 
 
 class Sentinel:
@@ -65,13 +68,20 @@ class Sentinel:
         """A master does not redirect."""
 
     def discovery(self) -> Discovery:
-        """Ask one Sentinel after the other, and the server they name whether it is the master."""
+        """Ask one Sentinel after the other, and the server they name whether it is the master.
+
+        What became of a master that was named says more than those who named none. That nobody knows the name is not
+        taken as final: a Sentinel that was just started learns its masters yet.
+        """
+        unnamed: list[Exception] = []
+        unfit: list[Exception] = []
         for sentinel in self._sentinels:
             # One that hangs takes all the time there is; the next search begins with another.
             # New lists throughout: another thread may be searching, too.
             self._sentinels = [*(one for one in self._sentinels if one != sentinel), sentinel]
             named = yield sentinel, (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
             if not isinstance(named, list) or len(named) != 2:
+                unnamed.append(self._no_name(sentinel, named))
                 continue
             address = named[0].decode(), int(named[1])
             role = yield address, (b"ROLE",)
@@ -80,8 +90,20 @@ class Sentinel:
                 # The one that knew comes first the next time.
                 others = (one for one in self._sentinels if one != sentinel)
                 self._sentinels = [sentinel, *others]
-                return True
-        return False
+                return None
+            unfit.append(_no_master(address, role))
+        return most_telling(unfit or unnamed)
+
+    def _no_name(self, sentinel: Address, reply: Any) -> Exception:
+        if reply is not None:
+            return reason_of(shown(sentinel), reply)
+        return Answered(f"the Sentinel at {shown(sentinel)} knows no master called {self._name!r}")
+
+
+def _no_master(address: Address, role: Any) -> Exception:
+    if not isinstance(role, list):
+        return reason_of(shown(address), role)
+    return Answered(f"Sentinel names {shown(address)}, which is no master")
 
 
 class Cluster:
@@ -113,11 +135,13 @@ class Cluster:
 
     def discovery(self) -> Discovery:
         """Ask the servers we know for the map, until one answers."""
+        reasons: list[Exception] = []
         for node in dict.fromkeys([*self._nodes, *self._seeds]):
             if node in self._nodes:  # As for a Sentinel: one that hangs is not asked first again.
                 self._nodes = [*(one for one in self._nodes if one != node), node]
             rows = yield node, (b"CLUSTER", b"SLOTS")
             if not isinstance(rows, list):
+                reasons.append(reason_of(shown(node), rows))
                 continue
             slots: dict[int, Address] = {}
             nodes = []
@@ -127,8 +151,9 @@ class Cluster:
                 slots.update(dict.fromkeys(range(first, last + 1), addresses[0]))
             if slots:
                 self._slots, self._nodes = slots, list(dict.fromkeys(nodes))
-                return True
-        return False
+                return None
+            reasons.append(Answered(f"the Cluster of {shown(node)} has no slots yet"))
+        return most_telling(reasons)
 
 
 def topology_of(options: Options) -> Standalone | Sentinel | Cluster:

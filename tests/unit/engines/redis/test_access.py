@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headgate import Engine
-    from tests.servers.redis import RedisServer
+    from tests.servers.redis import RedisServer, SentinelGroup
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,15 @@ def hit(kind: str, url: str, times: int = 1) -> list[Any]:
             await engine.aclose()
 
     return asyncio.run(main())
+
+
+def listed(kind: str, url: str) -> Any:
+    """The keys that an engine of its own lists."""
+    engine: Any = RedisEngine(url) if kind == "sync" else Blocking(AsyncRedisEngine(url))
+    try:
+        return engine.list_keys()
+    finally:
+        engine.close()
 
 
 @pytest.fixture(scope="module")
@@ -91,13 +100,46 @@ def test_a_certificate_of_a_stranger_or_for_another_name_is_refused(
         ),
         (
             f"rediss://:{CANARY}@{HOST}:{secure.port}?ca_file={authority}&deadline=0.3",
-            "cannot connect|slow or gone",
+            "cannot connect to .*handshake",
         ),
     ):
         with pytest.raises(EngineError, match=reason) as caught:
             hit(kind, url)
         assert CANARY not in "".join(traceback.format_exception(caught.value))
     assert CANARY not in caplog.text
+
+
+@KINDS
+@on_flavours("redis_server", "redis-7.0")
+def test_a_lone_server_is_not_taken_for_a_cluster(redis_server: RedisServer, kind: str) -> None:
+    """Told at once, and by any verb: no later try would find one."""
+    url = redis_server.url.replace("redis://", "redis+cluster://").rsplit("/", 1)[0]
+    words = "is no part of a Cluster .*cluster support disabled.*; use a redis:// URL"
+    with pytest.raises(EngineError, match=words) as caught:
+        hit(kind, f"{url}?deadline=60")
+    assert not caught.value.transient
+    with pytest.raises(EngineError, match=words):
+        listed(kind, f"{url}?deadline=60")
+
+
+@KINDS
+@on_flavours("redis_sentinel", "redis-7.0")
+def test_a_name_that_no_sentinel_knows_is_told(redis_sentinel: SentinelGroup, kind: str) -> None:
+    """A Sentinel may be told it yet, so there is time until the deadline."""
+    url = f"{redis_sentinel.url.rsplit('/', 1)[0]}/bad?deadline=0.3"
+    words = r"within 0\.3 s \(the Sentinel at .* knows no master called 'bad'\)"
+    with pytest.raises(EngineError, match=words) as caught:
+        hit(kind, url)
+    assert caught.value.transient
+    assert not caught.value.indefinite
+    with pytest.raises(EngineError, match=r"did not answer: the Sentinel at .* called 'bad'"):
+        listed(kind, url)
+
+
+@KINDS
+def test_a_socket_that_is_not_there_is_named_by_its_path(kind: str) -> None:
+    with pytest.raises(EngineError, match=r"cannot connect to /nowhere/redis\.sock: "):
+        hit(kind, "redis+unix:///nowhere/redis.sock?deadline=0.1")
 
 
 @KINDS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -15,11 +16,11 @@ import pytest
 from headgate import EngineError, FixedWindow
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.connection import Pool, require_welcome
-from headgate.engines.redis.failures import NotSent, Refused, Unanswered
+from headgate.engines.redis.failures import Answered, NotSent, Refused, Unanswered
 from headgate.engines.redis.link import Link
 from headgate.engines.redis.options import parse_url
 from headgate.engines.redis.sync import RedisEngine
-from headgate.engines.redis.topology import Cluster, Sentinel
+from headgate.engines.redis.topology import Cluster, Sentinel, topology_of
 from tests.servers.fixtures import on_flavours
 from tests.servers.process import HOST
 
@@ -119,6 +120,40 @@ def test_a_child_does_not_wait_for_locks_that_the_parents_threads_held(
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FORK_WITH_LOCKS_HELD, f"{redis_server.url}?deadline=10"],
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FORK_AND_COUNT = """
+import os, sys
+from headgate import FixedWindow
+from headgate.engines.redis.sync import RedisEngine
+
+engine = RedisEngine(sys.argv[1])
+hit = engine.bind(FixedWindow(1000, 250 * 86_400_000_000))
+before = len(os.listdir("/proc/self/fd"))
+assert hit("key", 1).remaining == 999
+child = os.fork()
+if child == 0:
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert hit("key", 1).remaining == 998
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+own = [one for each in engine._pool._idle.values() for one in each]
+assert hit("key", 1).remaining == 997
+assert own == [one for each in engine._pool._idle.values() for one in each]
+engine.close()
+"""
+
+
+@one_flavour
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc")
+def test_a_child_keeps_no_copies_and_leaves_the_parent_its_connections(
+    redis_server: RedisServer,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "always::ResourceWarning", "-c", FORK_AND_COUNT, f"{redis_server.url}?deadline=10"],
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -255,6 +290,45 @@ def test_searches_at_the_same_time_do_not_disturb_each_other() -> None:
         assert sorted(other for _, other in asked) == sorted(before)
         assert seen == before
         assert sorted(getattr(topology, known)) == sorted(before)
+
+
+def searched(url: str, *replies: Any) -> Any:
+    """What a search says that got these replies."""
+    search = topology_of(parse_url(url)).discovery()
+    next(search)
+    for reply in replies[:-1]:
+        search.send(reply)
+    with pytest.raises(StopIteration) as done:
+        search.send(replies[-1])
+    return done.value.value
+
+
+DISABLED = Exception("ERR This instance has cluster support disabled")
+UNKNOWN = Exception("ERR unknown command 'SENTINEL', with args beginning with: 'GET-MASTER-…'")
+DOWN = NotSent("cannot connect")
+
+
+@pytest.mark.parametrize(
+    "url, replies, outcome, words",
+    [
+        ("redis+sentinel://a/bad", [None], Answered, "the Sentinel at a:26379 knows no master called 'bad'"),
+        ("redis+sentinel://a,b/bad", [None, DOWN], Answered, "the Sentinel at a:26379 knows no master called 'bad'"),
+        ("redis+sentinel://a,b/m", [DOWN, DOWN], NotSent, "cannot connect"),
+        ("redis+sentinel://a,b/m", [DOWN, UNKNOWN], Refused, "b:26379 answered: ERR unknown command"),
+        ("redis+sentinel://a/m", [[b"h", b"1"], [b"slave"]], Answered, "Sentinel names h:1, which is no master"),
+        ("redis+sentinel://a,b/m", [[b"h", b"1"], DOWN, UNKNOWN], NotSent, "cannot connect"),
+        ("redis+cluster://a", [DISABLED], Refused, r"a:6379 is no part of a Cluster \(ERR This .* disabled\); use a redis:// URL"),
+        ("redis+cluster://a,b", [Exception("NOPERM no"), DOWN], Refused, "a:6379 answered: NOPERM no"),
+        ("redis+cluster://a", [[]], Answered, "the Cluster of a:6379 has no slots yet"),
+        ("redis+cluster://a", [Unanswered("timed out")], Unanswered, "timed out"),
+    ],
+)  # fmt: skip
+def test_a_search_says_what_it_was_answered(
+    url: str, replies: list[Any], outcome: type[Exception], words: str
+) -> None:
+    reason = searched(url, *replies)
+    assert type(reason) is outcome
+    assert re.match(words, str(reason))
 
 
 def test_a_slot_that_moves_while_others_are_counted_disturbs_nobody() -> None:
