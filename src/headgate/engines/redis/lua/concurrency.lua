@@ -175,7 +175,7 @@ function sources.concurrency()
         end,
 
         release = function(state, token)
-            if holders_of(state)[token] then
+            if state and (state.holders[token] or state.changes[token]) then -- Also one that has expired.
                 return with(state, token, nil)
             end
             return state
