@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -22,7 +21,7 @@ from .held import (
     SlotSpec,
     SlotsSpec,
 )
-from .opening import is_client, open_async_engine, url_from_env
+from .opening import is_client, logger_of, open_async_engine, url_from_env
 from .rate import RateLike, limits_of
 from .ruled import (
     UNMATCHED,
@@ -39,6 +38,7 @@ from .ruled import (
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
@@ -68,10 +68,10 @@ class AsyncLimiter:
         clock: Clock | None = None,
     ) -> None:
         require_namespace(namespace)
-        opened = open_async_engine(engine, clock)
+        self._log = logger_of(logger)
+        opened = open_async_engine(engine, clock, self._log)
         self._owns_engine = isinstance(engine, str) or is_client(engine)
         self._engine = opened.scoped(namespace) if namespace else opened
-        self._log = logger or logging.getLogger("headgate")
         self._bound: dict[str | None, dict[RateLike, AsyncHit]] = {}
         self._ruled: Ruled[AsyncHit] = Ruled(rules, on_error, self._engine.bind, on_failure)
         self._at_once: Engine | None = getattr(self._engine, "at_once", None)

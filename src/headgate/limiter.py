@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .charge import Charge, Kind, Request, request_of, require_namespace, require_steps
@@ -11,7 +10,7 @@ from .driver import run, run_async
 from .engines.base import Awaited, Engine
 from .errors import EngineError
 from .held import RESERVATION_TTL, Reservation, Slots
-from .opening import is_client, open_engine, url_from_env
+from .opening import is_client, logger_of, open_engine, url_from_env
 from .rate import RateLike, limits_of
 from .renewal import Renewer
 from .ruled import (
@@ -28,6 +27,7 @@ from .ruled import (
 from .spec import Mode, Spec, Stats, resolve_limits
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Iterable, Mapping
     from typing import Self
 
@@ -56,8 +56,10 @@ class Limiter:
     False
 
     `engine` is a URL (`memory://` keeps everything in this process, `redis://…` shares it), a client of redis-py whose
-    settings are taken over, or an engine. Keys of two namespaces never meet. The limiter is safe to share between threads; make one and keep it. `logger` is
-    told about waits, at the level DEBUG, and about slots that were lost; without one it is "headgate".
+    settings are taken over, or an engine. Keys of two namespaces never meet. The limiter is safe to share between threads;
+    make one and keep it. `logger` is told about waits, at the level DEBUG, about slots that were lost, and about a Redis that
+    may forget limits; without one it is "headgate". An engine that you made, a state file and sources of rules do not ask
+    for it and log under "headgate".
 
     `rules` is what `decide_request` goes by: a file, the URL of a source, or rules that were read already. `on_error` is for
     rules that do not say what happens when the engine fails: `raise`, or let requests pass (`open`) or deny them (`closed`).
@@ -76,10 +78,10 @@ class Limiter:
         clock: Clock | None = None,
     ) -> None:
         require_namespace(namespace)
-        opened = open_engine(engine, clock)
+        self._log = logger_of(logger)
+        opened = open_engine(engine, clock, self._log)
         self._owns_engine = isinstance(engine, str) or is_client(engine)
         self._engine = opened.scoped(namespace) if namespace else opened
-        self._log = logger or logging.getLogger("headgate")
         self._bound: dict[str | None, dict[RateLike, Hit]] = {}
         self._renewer = Renewer(self._log)
         self._ruled: Ruled[Hit] = Ruled(rules, on_error, self._engine.bind, on_failure)

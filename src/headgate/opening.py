@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -30,28 +31,48 @@ def url_from_env(environ: Mapping[str, str] | None = None) -> str:
     return found.get("HEADGATE_ENGINE") or found.get("REDIS_URL") or DEFAULT_REDIS
 
 
-def open_engine(engine: str | Engine | Any, clock: Clock | None) -> Engine:
+def logger_of(given: object) -> logging.Logger:
+    """The logger that a limiter was given, or ours; anything that can be told the same will do."""
+    if given is None:
+        return logging.getLogger("headgate")
+    if not all(callable(getattr(given, level, None)) for level in ("debug", "warning")):
+        raise UsageError(f"a logger is a logging.Logger, not {given!r}")
+    logger: Any = given
+    return logger  # type: ignore[no-any-return]
+
+
+def open_engine(
+    engine: str | Engine | Any, clock: Clock | None, logger: logging.Logger | None = None
+) -> Engine:
     """An engine for threads and plain functions."""
     if isinstance(engine, str):
         if _scheme(engine) == "memory":
             return open_memory(engine, clock)
-        opened: RedisEngine = _redis("sync").RedisEngine(engine, clock=clock)
+        opened: RedisEngine = _redis("sync").RedisEngine(engine, clock=clock, logger=logger)
         return DenyCache(opened) if opened.options.deny_cache else opened
     if is_client(engine):
-        return DenyCache(_redis("sync").RedisEngine(_options_of(engine), clock=clock))
+        options = _options_of(engine)
+        return DenyCache(_redis("sync").RedisEngine(options, clock=clock, logger=logger))
     taken: Engine = _as_it_is(engine, clock)
     return taken
 
 
-def open_async_engine(engine: str | Engine | AsyncEngine | Any, clock: Clock | None) -> AsyncEngine:
+def open_async_engine(
+    engine: str | Engine | AsyncEngine | Any,
+    clock: Clock | None,
+    logger: logging.Logger | None = None,
+) -> AsyncEngine:
     """An engine for asyncio: one made for it, or one that never blocks."""
     if isinstance(engine, str):
         if _scheme(engine) == "memory":
             return Awaited(open_memory(engine, clock))
-        opened: AsyncRedisEngine = _redis("aio").AsyncRedisEngine(engine, clock=clock)
+        opened: AsyncRedisEngine = _redis("aio").AsyncRedisEngine(
+            engine, clock=clock, logger=logger
+        )
         return AsyncDenyCache(opened) if opened.options.deny_cache else opened
     if is_client(engine):
-        return AsyncDenyCache(_redis("aio").AsyncRedisEngine(_options_of(engine), clock=clock))
+        options = _options_of(engine)
+        return AsyncDenyCache(_redis("aio").AsyncRedisEngine(options, clock=clock, logger=logger))
     taken: Any = _as_it_is(engine, clock)
     if inspect.iscoroutinefunction(taken.decide):
         made_for_it: AsyncEngine = taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,14 @@ def test_event_loops_that_ended_are_let_go() -> None:
     for _ in range(3):
         asyncio.run(use())
     assert len(engine._loops) == 1
+
+
+@pytest.mark.parametrize("make", [Limiter, AsyncLimiter])
+def test_what_is_no_logger_is_refused(make: Any) -> None:
+    for wrong in ("app.limits", 0, print):
+        with pytest.raises(UsageError, match=r"a logger is a logging\.Logger, not"):
+            make(logger=wrong)
+    make(logger=logging.LoggerAdapter(logging.getLogger("app.limits"), {}))
 
 
 @pytest.mark.parametrize("engine", [None, 42, object(), ["redis://localhost"]])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+from typing import TYPE_CHECKING
 
-log = logging.getLogger("headgate")
+if TYPE_CHECKING:
+    import logging
 
 
-def warn_about_eviction(info: object) -> None:
+def warn_about_eviction(info: object, log: logging.Logger) -> None:
     """Say it, if there is something to say."""
     warning = eviction_warning(info)
     if warning is not None:

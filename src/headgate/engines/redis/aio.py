@@ -38,6 +38,7 @@ from .spread import Look, Undo, decide_spread, groups_of
 from .topology import Cluster, Sentinel
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Sequence
 
     from ...algorithms import Limit
@@ -58,8 +59,9 @@ class AsyncRedisEngine(Shell):
         *,
         clock: Clock | None = None,
         colocate: Callable[[str], str] | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(url, clock=clock, colocate=colocate)
+        super().__init__(url, clock=clock, colocate=colocate, logger=logger)
         self._loops: dict[asyncio.AbstractEventLoop, LoopState] = {}
         self.meter = Meter()
         """Tells whoever wants to know how its calls go."""
@@ -147,7 +149,7 @@ class AsyncRedisEngine(Shell):
         now_us = None
         while True:
             reply = await self._run(self._operations.usage(key, limit, rule, now_us))
-            usage = self._operations.read_usage(reply)
+            usage = self._operations.read_usage(reply, key)
             if usage is not None:
                 return usage
             now_us = reply[0]
@@ -188,7 +190,7 @@ class AsyncRedisEngine(Shell):
         if state is None:
             for over in [one for one in list(self._loops) if one.is_closed()]:
                 self._loops.pop(over, None)  # A loop that ended without `aclose` is let go here.
-            state = self._loops[loop] = LoopState(loop, self.options, self._send)
+            state = self._loops[loop] = LoopState(loop, self.options, self._send, self._log)
         return state
 
     def _send(self, slot: int, batch: Batch) -> None:
@@ -460,8 +462,10 @@ class LoopState:
         loop: asyncio.AbstractEventLoop,
         options: Options,
         send: Callable[[int, Batch], None],
+        log: logging.Logger,
     ) -> None:
         self._loop = loop
+        self._log = log
         self.time = loop.time
         self._options = options
         self._send = send
@@ -514,7 +518,7 @@ class LoopState:
         """Look once whether the server may forget limits; not being told is no failure."""
         with suppress(NotSent, Unanswered, TimeoutError):
             async with asyncio.timeout(self._options.deadline):
-                warn_about_eviction(await link.call((b"INFO", b"memory")))
+                warn_about_eviction(await link.call((b"INFO", b"memory")), self._log)
 
     def drop(self, address: Address) -> None:
         """Close the links to a server."""

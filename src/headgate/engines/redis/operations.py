@@ -204,7 +204,7 @@ class Operations:
         name = self.codec.state_name(key, limit, rule)
         return self._usages([(name, limit)], now_us)
 
-    def read_usage(self, reply: Reply, key: str = "a key") -> Usage | None:
+    def read_usage(self, reply: Reply, key: str) -> Usage | None:
         """What a key has used; `None` when the calendar has to be sent again."""
         (usage,) = self.codec.usages(reply, 1)
         if usage == NOT_OURS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from typing import TYPE_CHECKING
 
 from ...clock import SystemClock
@@ -26,6 +27,7 @@ class Shell:
 
     `url` is a URL or `Options`. With a `clock` of your own, tests decide what time it is; otherwise the server does.
     `colocate` says which keys belong together on Cluster: those for which it returns the same text share a slot.
+    `logger` is told about a server that may forget limits; without one it is "headgate".
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class Shell:
         *,
         clock: Clock | None = None,
         colocate: Callable[[str], str] | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
         self.options = parse_url(url) if isinstance(url, str) else url
         self.clock: Clock = SystemClock() if clock is None else clock
         self._test_clock = clock is not None
         self._topology = topology_of(self.options)
         self._colocate = colocate
+        self._log = logging.getLogger("headgate") if logger is None else logger
         self._dialect = Dialect()
         self._speak_for("")
 

@@ -20,6 +20,7 @@ from .spread import Look, Undo, decide_spread, groups_of
 from .topology import Cluster, Sentinel
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable, Sequence
 
     from ...algorithms import Limit
@@ -43,8 +44,9 @@ class RedisEngine(Shell):
         *,
         clock: Clock | None = None,
         colocate: Callable[[str], str] | None = None,
+        logger: logging.Logger | None = None,
     ) -> None:
-        super().__init__(url, clock=clock, colocate=colocate)
+        super().__init__(url, clock=clock, colocate=colocate, logger=logger)
         self._pool = Pool(self.options)
         self._advised = threading.Event()
 
@@ -114,7 +116,7 @@ class RedisEngine(Shell):
         now_us = None
         while True:
             reply = self._run(self._operations.usage(key, limit, rule, now_us))
-            usage = self._operations.read_usage(reply)
+            usage = self._operations.read_usage(reply, key)
             if usage is not None:
                 return usage
             now_us = reply[0]
@@ -254,7 +256,8 @@ class RedisEngine(Shell):
         """Look once whether the server may forget limits; not being told is no failure."""
         self._advised.set()
         with suppress(NotSent, Refused, Unanswered):
-            warn_about_eviction(self._pool.call(address, (b"INFO", b"memory"), ADVICE_S))
+            info = self._pool.call(address, (b"INFO", b"memory"), ADVICE_S)
+            warn_about_eviction(info, self._log)
 
     def _discover(self, slot: int, ends: float) -> None:
         """Find out who is responsible, or raise why not; threads that want to know at the same time ask once."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import Concurrency, EngineError, FixedWindow, SlidingLog
+from headgate import AsyncLimiter, Concurrency, EngineError, FixedWindow, Limiter, SlidingLog
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.scripts import library
 from headgate.engines.redis.sync import RedisEngine
@@ -215,6 +215,29 @@ def test_a_server_that_can_evict_keys_is_warned_about_once(
     caplog.clear()
     hit(kind, redis_server.url, 3)
     assert caplog.text == ""
+
+
+@KINDS
+@on_flavours("redis_server", "redis-7.0")
+def test_the_logger_of_a_limiter_is_told_about_its_server(
+    redis_server: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = logging.getLogger("app.limits")
+
+    async def main() -> None:
+        async with AsyncLimiter(redis_server.url, logger=log, namespace="n") as limiter:
+            await limiter.hit("key", "1/minute")
+
+    redis_server.config_set(maxmemory="100mb", maxmemory_policy="allkeys-lru")
+    try:
+        if kind == "async":
+            asyncio.run(main())
+        else:
+            with Limiter(redis_server.url, logger=log, namespace="n") as limiter:
+                limiter.hit("key", "1/minute")
+    finally:
+        redis_server.config_set(maxmemory=0, maxmemory_policy="noeviction")
+    assert [record.name for record in caplog.records] == ["app.limits"]
 
 
 # --- the least that a user must be allowed -------------------------------------------------------

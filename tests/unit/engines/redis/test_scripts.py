@@ -368,6 +368,8 @@ def test_a_state_that_is_not_ours_fails_its_own_request_only(
             hit("b", 1), hit("a", 2), return_exceptions=True,
         )  # fmt: skip
         used = (await engine.usage("other", limit)).used
+        with pytest.raises(EngineError, match="'bad' is not one of ours"):
+            await engine.usage("bad", limit)
         await engine.aclose()
         return [*answers, used]
 
@@ -383,7 +385,7 @@ def test_a_state_that_is_not_ours_fails_its_own_request_only(
     engine = RedisEngine(redis_server.url, clock=ManualClock(NOW_US / 1e6))
     with pytest.raises(EngineError, match="'bad' is not one of ours"):
         engine.bind(limit)("bad", 1)
-    with pytest.raises(EngineError, match="is not one of ours"):
+    with pytest.raises(EngineError, match="'bad' is not one of ours"):
         engine.usage("bad", limit)
     engine.reset("bad", limit)
     assert engine.bind(limit)("bad", 1)
