@@ -56,7 +56,7 @@ class Limiter:
     False
 
     `engine` is a URL (`memory://` keeps everything in this process, `redis://…` shares it), a client of redis-py whose
-    settings are taken over, or an engine. Keys of two namespaces never meet. The limiter is safe to share between threads;
+    settings are taken over, or an engine. Keys and reservations of two namespaces never meet. The limiter is safe to share between threads;
     make one and keep it. `logger` is told about waits, at the level DEBUG, about slots that were lost, and about a Redis that
     may forget limits; without one it is "headgate". An engine that you made, a state file and sources of rules do not ask
     for it and log under "headgate".

@@ -11,7 +11,7 @@ A reset ends the reservations of its key: what they took is forgotten, so there 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..errors import UsageError
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ..algorithms import Limit, State
     from ._table import Table
 
+
+Name: TypeAlias = tuple[str, str]
+"""The namespace that a reservation was made in, and its token."""
 
 FEW = 64
 """A heap that is longer than what is open by so few is not worth tidying."""
@@ -41,14 +44,14 @@ class Held(NamedTuple):
 class Account:
     """What is kept of a key while a reservation of it is open."""
 
-    __slots__ = ("charges", "refunded", "tokens")
+    __slots__ = ("charges", "names", "refunded")
 
     def __init__(self) -> None:
         self.refunded = 0
         """What refunds have given back in all."""
         self.charges = 0
         """Charges that are open; the account is closed with the last."""
-        self.tokens: set[str] = set()
+        self.names: set[Name] = set()
         """The reservations that these belong to."""
 
 
@@ -56,43 +59,43 @@ class Reservations:
     """All open reservations of an engine. Not safe under threads: the engine holds its lock."""
 
     def __init__(self) -> None:
-        self._open: dict[str, tuple[int, list[Held]]] = {}
-        self._due: list[tuple[int, str]] = []
+        self._open: dict[Name, tuple[int, list[Held]]] = {}
+        self._due: list[tuple[int, Name]] = []
         """A heap of when each expires. Those that were ended before stay in it until they are half of it."""
         self._accounts: dict[tuple[int, str], Account] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def __contains__(self, token: str) -> bool:
-        return token in self._open
+    def __contains__(self, name: Name) -> bool:
+        return name in self._open
 
-    def make_way(self, token: str | None, now_us: int) -> None:
+    def make_way(self, namespace: str, token: str | None, now_us: int) -> None:
         """See to it that `token` can be used: drop what has expired, refuse a name that is taken."""
         self.expire(now_us)
-        if token in self._open:
+        if (namespace, token) in self._open:
             raise UsageError(f"the reservation {token!r} is open already; settle it first")
 
     def open(
-        self, token: str, expires_us: int, taken: list[tuple[Table, str, Limit, int, State]]
+        self, name: Name, expires_us: int, taken: list[tuple[Table, str, Limit, int, State]]
     ) -> None:
         """Record that these units were taken and may be settled until `expires_us`."""
         held = []
         for table, key, limit, cost, mark in taken:
             account = self._accounts.setdefault((id(table), key), Account())
             account.charges += 1
-            account.tokens.add(token)
+            account.names.add(name)
             held.append(Held(table, key, limit, cost, mark, account.refunded))
-        self._open[token] = (expires_us, held)
-        heappush(self._due, (expires_us, token))
+        self._open[name] = (expires_us, held)
+        heappush(self._due, (expires_us, name))
 
-    def close(self, token: str) -> list[Held]:
+    def close(self, name: Name) -> list[Held]:
         """End a reservation; each is ended once, and then unknown."""
-        _, held = self._open.pop(token)
+        _, held = self._open.pop(name)
         for one in held:
-            self._accounts[id(one.table), one.key].tokens.discard(token)
+            self._accounts[id(one.table), one.key].names.discard(name)
         if len(self._due) > 2 * len(self._open) + FEW:
-            self._due = [(expires_us, name) for name, (expires_us, _) in self._open.items()]
+            self._due = [(expires_us, other) for other, (expires_us, _) in self._open.items()]
             heapify(self._due)
         return held
 
@@ -111,15 +114,15 @@ class Reservations:
     def expire(self, now_us: int) -> None:
         """Drop reservations that nobody settled in time; their units stay charged."""
         while self._due and self._due[0][0] <= now_us:
-            expires_us, token = heappop(self._due)
-            if token in self._open and self._open[token][0] == expires_us:
-                self._end(token)
+            expires_us, name = heappop(self._due)
+            if name in self._open and self._open[name][0] == expires_us:
+                self._end(name)
 
     def end_key(self, table: Table, key: str) -> None:
         """End the reservations of a key that is forgotten, with whatever else they hold: it stays charged."""
         account = self._accounts.get((id(table), key))
-        for token in list(account.tokens) if account is not None else ():
-            self._end(token)
+        for name in list(account.names) if account is not None else ():
+            self._end(name)
 
     def end_keys(self, table: Table, chosen: Callable[[str], bool]) -> None:
         """The same for every key of a table that is chosen."""
@@ -127,6 +130,6 @@ class Reservations:
             if table_id == id(table) and chosen(key):
                 self.end_key(table, key)
 
-    def _end(self, token: str) -> None:
-        for held in self.close(token):
+    def _end(self, name: Name) -> None:
+        for held in self.close(name):
             self.forget(held, 0)

@@ -125,9 +125,10 @@ class MemoryEngine:
         with core.lock:
             now_us = self.clock.now_us()
             core.reservations.expire(now_us)
-            if token not in core.reservations:
+            name = (self._namespace, token)
+            if name not in core.reservations:
                 return False
-            for held in core.reservations.close(token):
+            for held in core.reservations.close(name):
                 given = self._settle_one(held, actual, now_us)
                 core.reservations.forget(held, given)
         return True
@@ -270,7 +271,7 @@ class MemoryEngine:
         with self._core.lock:
             now_us = self.clock.now_us()
             if request.reserve_us:
-                self._core.reservations.make_way(request.token, now_us)
+                self._core.reservations.make_way(self._namespace, request.token, now_us)
             steps = self._evaluate(request, now_us)
             if all(step.answer[0] or step.charge.kind is Kind.SHADOW for step in steps):
                 return self._grant(request, steps, now_us)
@@ -337,7 +338,7 @@ class MemoryEngine:
         """Remember where the units were taken, so that they can be settled."""
         token = request.token or secrets.token_hex(16)
         self._core.reservations.open(
-            token,
+            (self._namespace, token),
             now_us + request.reserve_us,
             [
                 (step.table, step.charge.key, step.limit, step.charge.cost, mark)

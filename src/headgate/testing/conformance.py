@@ -77,3 +77,21 @@ class EngineConformance:
             True,
             False,
         ]
+
+    def test_reservations_of_two_namespaces_never_meet(self, engine: Engine) -> None:
+        """A token settles nothing elsewhere, and two may choose the same one."""
+        from ..algorithms import FixedWindow  # noqa: PLC0415
+        from ..charge import Charge, Request  # noqa: PLC0415
+
+        charge = Charge("key", FixedWindow(9, 60_000_000), 2)
+        request = Request((charge,), reserve_us=60_000_000, token="ours")  # noqa: S106
+        one, other = engine.scoped("one"), engine.scoped("other")
+        ((held,), (theirs,)) = (each.decide([request]) for each in (one, other))
+        assert held.token is not None
+        assert theirs.token is not None
+        assert not engine.settle(held.token, 0)
+        assert other.settle(theirs.token, 0)
+        assert not other.settle(held.token, 0)
+        assert one.settle(held.token, 1)
+        (limit,) = charge.limits
+        assert [each.usage("key", limit).used for each in (one, other)] == [1, 0]

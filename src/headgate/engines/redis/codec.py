@@ -6,6 +6,7 @@ check then costs its name, and any other one `struct.pack` and a join.
 
 from __future__ import annotations
 
+import re
 import secrets
 import struct
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ _NUMBER: Final = struct.Struct("<d")
 TEST_TTL_MS: Final = 600_000
 SERVER_TIME: Final = _HEAD.pack(0, 0)
 PLAIN: Final = [bytes((0, number)) for number in range(256)]
+BETWEEN_TOKENS: Final = re.compile(r"(?<=\}),")
+"""Full tokens end with a tag; a comma elsewhere belongs to the name."""
 MAX_RULES: Final = 255
 """ How many different limits one batch may hold: their number is a byte."""
 
@@ -333,10 +336,12 @@ class Codec:
             return part.token
         return f"{part.token}@{self.keys.tag(part.request.charges[0].key).decode()}"
 
-    def record_name(self, token: str) -> bytes:
-        """The name of the record that a full token speaks of."""
-        name, _, tag = token.rpartition("@") if self.keys.clustered else (token, "", "")
-        return self.keys.reservation(tag.encode(), name)
+    def record_names(self, token: str) -> list[bytes]:
+        """The names of the records that a full token speaks of: on Cluster there may be one in each of several slots."""
+        if not self.keys.clustered:
+            return [self.keys.reservation(b"", token)]
+        parts = [one.rpartition("@") for one in BETWEEN_TOKENS.split(token)]
+        return [self.keys.reservation(tag.encode(), name) for name, _, tag in parts]
 
     def usages(self, reply: Reply, steps: int) -> list[Usage | int]:
         """Read the answer to `usage_command`; where there is no usage, why: `STALE` or `NOT_OURS`."""

@@ -2,10 +2,10 @@
 
     hg:s{tag}namespace:rule:algorithm.window:=key        the state of a key
     hg:f…  hg:l…  hg:v…                                  beside it: refunds and resets, the line, its version
-    hg:r{tag}token                                       a reservation
+    hg:r{tag}namespace:token                             a reservation
     hg:b{tag}namespace:part                              a part of the board, see headgate/board
 
-Namespace and rule are escaped, the key comes last and as it is, so the name can be read back and is different for
+Namespace and rule are escaped, the key (or token) comes last and as it is, so the name can be read back and is different for
 different parts. Long keys, or all of them if wished, are replaced by a keyed hash (`#` in the place of `=`).
 
 `{tag}` is there on Cluster only. It decides the slot, and is a hash that we compute, never text from a user: a key with
@@ -60,7 +60,7 @@ class KeyCodec:
 
     def reservation(self, tag: bytes, token: str) -> bytes:
         """The name of a reservation's record."""
-        return b"hg:r" + tag + token.encode()
+        return b"hg:r" + tag + f"{_escaped(self.namespace)}:{token}".encode()
 
     def board(self, part: str) -> bytes:
         """The name of a part of the board; all parts share a slot."""

@@ -181,8 +181,7 @@ class Operations:
         """Settle a reservation; one that lies in several slots is settled in each."""
         require_cost(actual)
         body = self.codec.head() + struct.pack("<d", actual)
-        names = [self.codec.record_name(one) for one in token.split(",")]
-        return [self._call("settle", name, body) for name in names]
+        return [self._call("settle", name, body) for name in self.codec.record_names(token)]
 
     def leave_line(self, decision: Decision) -> Errand | None:
         """Give a place in line back; nothing to do for who has none."""

@@ -193,5 +193,19 @@ def test_a_reservation_is_named_by_its_own_namespace_whoever_it_travels_with() -
     parts = [one.part(request), other.part(request)]
     *_, first, first_record, second, second_record = one.command((b"", b""), parts)
     assert first == second == b"token"
-    assert first_record == KeyCodec("one", clustered=True).tag("key").join((b"hg:r", b"token"))
-    assert second_record == KeyCodec("other", clustered=True).tag("key").join((b"hg:r", b"token"))
+    tags = [KeyCodec(name, clustered=True).tag("key") for name in ("one", "other")]
+    assert first_record == tags[0].join((b"hg:r", b"one:token"))
+    assert second_record == tags[1].join((b"hg:r", b"other:token"))
+
+
+@pytest.mark.parametrize("token", ["t", "a,b", "a@b", "a:b", "{a}", ","])
+def test_a_record_is_found_under_any_token(token: str) -> None:
+    for clustered in (False, True):
+        codec = Codec(KeyCodec("n:1", clustered=clustered), lambda: 0, test_clock=False)
+        request = Request((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token=token)
+        part = codec.part(request)
+        full = codec.full_token(part)
+        assert full is not None
+        assert codec.record_names(full) == [part.record]
+        if clustered:
+            assert codec.record_names(f"{full},{full}") == [part.record, part.record]

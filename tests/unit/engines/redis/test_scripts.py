@@ -197,7 +197,7 @@ def test_settling_and_slots_refuse_numbers_that_are_none(
     before = snapshot(redis_server)
     head = codec.head()
     calls = {
-        "settle": (codec.record_name(held.token), head + struct.pack("<d", 0)),
+        "settle": (codec.record_names(held.token)[0], head + struct.pack("<d", 0)),
         "slots": (codec.state_name("key", slots, None), head + b"\0" + codec.rule(slots)),
         "leave_line": (
             codec.state_name("key", bucket, None),
