@@ -39,6 +39,7 @@ def options_of(client: Any) -> Options:
     """Where a client or its pool connects to, and as whom."""
     if hasattr(client, "nodes_manager"):
         manager = client.nodes_manager
+        _refuse("an address_remap", getattr(manager, "address_remap", None))
         kwargs = manager.connection_kwargs
         nodes = tuple((node.host, int(node.port)) for node in manager.startup_nodes.values())
         secure = kwargs.get("ssl") or _speaks_tls(kwargs.get("connection_class", object))
@@ -47,23 +48,38 @@ def options_of(client: Any) -> Options:
     kwargs = pool.connection_kwargs
     secure = _speaks_tls(pool.connection_class)
     if hasattr(pool, "sentinel_manager"):
-        sentinels = [
-            one.connection_pool.connection_kwargs for one in pool.sentinel_manager.sentinels
-        ]
-        addresses = tuple((one["host"], int(one["port"])) for one in sentinels)
-        password = sentinels[0].get("password") or ""
-        return _options(
-            "sentinel",
-            addresses,
-            kwargs,
-            secure=secure,
-            master=pool.service_name,
-            sentinel_password=password,
-        )
+        addresses, more = _sentinels(pool)
+        return _options("sentinel", addresses, kwargs, secure=secure, **more)
     address: Address = (kwargs.get("host", "localhost"), int(kwargs.get("port", 6379)))
     if kwargs.get("path"):
         address = (kwargs["path"], 0)
     return _options("standalone", (address,), kwargs, secure=secure)
+
+
+def _sentinels(pool: Any) -> tuple[tuple[Address, ...], dict[str, Any]]:
+    """Where the Sentinels of a pool are, and what is said to them: they share nothing with the servers but the pool."""
+    manager = pool.sentinel_manager
+    _refuse("only replicas to connect to", not pool.is_master)
+    _refuse("min_other_sentinels", manager.min_other_sentinels)
+    _refuse("a force_master_ip", getattr(manager, "_force_master_ip", None))
+    pools = [one.connection_pool for one in manager.sentinels]
+    addresses = tuple(
+        (one.connection_kwargs["host"], int(one.connection_kwargs["port"])) for one in pools
+    )
+    kwargs = pools[0].connection_kwargs  # All are made alike.
+    _refuse("a credential provider for its Sentinels", kwargs.get("credential_provider"))
+    _refuse("a user name for its Sentinels", kwargs.get("username"))
+    return addresses, {
+        "master": pool.service_name,
+        "sentinel_password": kwargs.get("password") or "",
+        "sentinel_tls": _tls(kwargs) if _speaks_tls(pools[0].connection_class) else None,
+    }
+
+
+def _refuse(what: str, given: object) -> None:
+    """Refuse a setting that would be ignored."""
+    if given:
+        raise UsageError(f"a client with {what} cannot be taken over; use a URL")
 
 
 def _speaks_tls(connection: type) -> bool:
@@ -74,8 +90,7 @@ def _speaks_tls(connection: type) -> bool:
 def _options(
     topology: Any, addresses: tuple[Address, ...], kwargs: Any, *, secure: bool, **more: Any
 ) -> Options:
-    if kwargs.get("credential_provider") is not None:
-        raise UsageError("a client with a credential provider cannot be taken over; use a URL")
+    _refuse("a credential provider", kwargs.get("credential_provider") is not None)
     return Options(
         topology,
         addresses,
@@ -91,9 +106,7 @@ def _tls(kwargs: Any) -> ssl.SSLContext:
     import ssl  # noqa: PLC0415 - most clients have no TLS
 
     given = {name: value for name, value in kwargs.items() if name.startswith("ssl_") and value}
-    if unknown := given.keys() - TLS_SETTINGS:
-        names = ", ".join(sorted(unknown))
-        raise UsageError(f"a client with {names} cannot be taken over; use a URL")
+    _refuse(", ".join(sorted(given.keys() - TLS_SETTINGS)), given.keys() - TLS_SETTINGS)
     context = ssl.create_default_context(
         cafile=given.get("ssl_ca_certs"),
         capath=given.get("ssl_ca_path"),

@@ -20,6 +20,8 @@ from .failures import UNWELCOME, NotSent, Refused, Unanswered
 from .options import shown
 
 if TYPE_CHECKING:
+    import ssl
+
     from .options import Address, Options
     from .topology import Command
 
@@ -33,12 +35,13 @@ class Connection:
         self, address: Address, options: Options, *, sentinel: bool, seconds: float
     ) -> None:
         self._reader = hiredis.Reader()
+        tls = options.tls_to(sentinel=sentinel)
         try:
-            self._socket = _connected(address, options, seconds)
+            self._socket = _connected(address, tls, seconds)
         except OSError as error:
             raise NotSent(f"cannot connect to {shown(address)}: {error}") from error
         self._news = _poll_of(self._socket)
-        if self._news is not None and options.tls is None:
+        if self._news is not None and tls is None:
             # We wait ourselves: a socket that does looks twice, and is told anew with every call for how long.
             self._socket.settimeout(0)
         try:
@@ -229,7 +232,7 @@ def _poll_of(plain: socket.socket) -> select.poll | None:
     return poll
 
 
-def _connected(address: Address, options: Options, seconds: float) -> socket.socket:
+def _connected(address: Address, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
     host, port = address
     if port == 0:
         plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -241,9 +244,9 @@ def _connected(address: Address, options: Options, seconds: float) -> socket.soc
             plain.connect(host)
             return plain
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if options.tls is None:
+        if tls is None:
             return plain
-        return options.tls.wrap_socket(plain, server_hostname=host)
+        return tls.wrap_socket(plain, server_hostname=host)
     except BaseException:
         plain.close()
         raise

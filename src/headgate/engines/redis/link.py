@@ -118,9 +118,10 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
             if port == 0:
                 await loop.create_unix_connection(lambda: link, host)
             else:
-                name = host if options.tls is not None else None
+                tls = options.tls_to(sentinel=sentinel)
+                name = host if tls is not None else None
                 await loop.create_connection(
-                    lambda: link, host, port, ssl=options.tls, server_hostname=name
+                    lambda: link, host, port, ssl=tls, server_hostname=name
                 )
             for command in handshake(options, sentinel=sentinel):
                 require_welcome(await link.call(command), address, options)

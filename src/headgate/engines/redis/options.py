@@ -58,6 +58,7 @@ class Options:
     sentinel_password: str = field(default="", repr=False)
     db: int = 0
     tls: ssl.SSLContext | None = field(default=None, repr=False)
+    sentinel_tls: ssl.SSLContext | None = field(default=None, repr=False)
     deadline: float = 1.0
     """Seconds until a caller is told that there is no answer."""
     connect_timeout: float = 1.0
@@ -73,6 +74,10 @@ class Options:
     hash_keys: bool = False
     receipts: bool = False
     """Whether decisions carry a receipt, for those who check the engine from outside."""
+
+    def tls_to(self, *, sentinel: bool) -> ssl.SSLContext | None:
+        """How connections to a Sentinel, or else to a server, are encrypted."""
+        return self.sentinel_tls if sentinel else self.tls
 
     def __str__(self) -> str:
         return f"{self.topology} redis at {','.join(map(shown, self.addresses))}"
@@ -120,6 +125,7 @@ def parse_url(url: str) -> Options:
         username=unquote(username),
         password=unquote(password),
         tls=tls,
+        sentinel_tls=tls if topology == "sentinel" else None,
         **options,
     )
 

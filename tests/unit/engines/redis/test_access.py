@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ import pytest
 
 from headgate import AsyncLimiter, Concurrency, EngineError, FixedWindow, Limiter, SlidingLog
 from headgate.engines.redis.aio import AsyncRedisEngine
+from headgate.engines.redis.connection import Pool
+from headgate.engines.redis.link import connect
+from headgate.engines.redis.options import parse_url
 from headgate.engines.redis.scripts import library
 from headgate.engines.redis.sync import RedisEngine
 from headgate.testing import Blocking, ManualClock
@@ -84,6 +88,32 @@ def test_tls_with_an_authority_of_ones_own(secure: RedisServer, kind: str) -> No
         assert all(hit(kind, url, 5))
     made = int(secure.info("stats")["total_connections_received"]) - accepted
     assert made == 2  # One engine keeps one connection, also through TLS.
+
+
+@KINDS
+def test_sentinels_may_speak_plainly_where_the_servers_do_not(
+    secure: RedisServer, kind: str
+) -> None:
+    assert secure.certificates is not None
+    assert secure.tls_port is not None
+    url = f"rediss+sentinel://:{CANARY}@h/name?ca_file={secure.certificates.authority}"
+    options = replace(parse_url(url), sentinel_tls=None, sentinel_password=CANARY)
+    plain, encrypted = (HOST, secure.port), (HOST, secure.tls_port)
+
+    async def main() -> list[Any]:
+        links = [await connect(plain, options, sentinel=True), await connect(encrypted, options)]
+        answers = [await link.call((b"PING",)) for link in links]
+        for link in links:
+            link.abort()
+        return answers
+
+    if kind == "async":
+        assert asyncio.run(main()) == [b"PONG"] * 2
+        return
+    pool = Pool(options)
+    assert pool.call(plain, (b"PING",), 10, sentinel=True) == b"PONG"
+    assert pool.call(encrypted, (b"PING",), 10) == b"PONG"
+    pool.close()
 
 
 @KINDS

@@ -142,7 +142,9 @@ def test_what_is_secret_shows_nowhere() -> None:
 def test_every_option_is_in_the_table() -> None:
     fields = set(Options.__dataclass_fields__)
     assert QUERY_OPTIONS.keys() - fields == {"ca_file", "cert_file", "key_file"}
-    taken_from_elsewhere = {"topology", "addresses", "master", "username", "password", "tls"}
+    taken_from_elsewhere = {
+        "topology", "addresses", "master", "username", "password", "tls", "sentinel_tls",
+    }  # fmt: skip
     assert fields - QUERY_OPTIONS.keys() == taken_from_elsewhere
 
 
