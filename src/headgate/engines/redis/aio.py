@@ -400,7 +400,8 @@ class AsyncRedisEngine(Shell):
                             await self._discover(errand.slot)
                         case Drop(address):
                             state.drop(address)
-                        case Pause(seconds):
+                        case Pause(seconds, reason):
+                            batch.trouble = reason or batch.trouble
                             await asyncio.sleep(seconds)
                 except (NotSent, Refused, Unanswered) as error:
                     failure, outcome = error, None

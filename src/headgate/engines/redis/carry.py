@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .failures import (
     CANNOT,
+    Answered,
     NotSent,
     Refused,
     Repair,
@@ -60,9 +61,10 @@ class Drop(NamedTuple):
 
 
 class Pause(NamedTuple):
-    """Wait a little."""
+    """Wait a little, if so because of what a server answered."""
 
     seconds: float
+    reason: Answered | None = None
 
 
 Step: TypeAlias = Send | Discover | Drop | Pause
@@ -105,7 +107,8 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Di
             if (
                 repair is not Repair.FOLLOW or moves > 1
             ):  # Or they do not agree yet who has the slot.
-                yield next(pauses)
+                reason = Answered(f"{shown(address)} answered: {reply}")
+                yield next(pauses)._replace(reason=reason)
 
 
 def _search(pauses: Iterator[Pause]) -> Generator[Step, Any, None]:

@@ -20,7 +20,7 @@ class NotSent(Exception):  # noqa: N818 - it is an outcome
 
 
 class Answered(NotSent):
-    """Nothing was sent where it should go, because of what a server answered that should have said where that is."""
+    """A server answered, but not with what is needed: it does not know who is responsible, or cannot serve us yet."""
 
 
 class Unanswered(Exception):  # noqa: N818 - it is an outcome

@@ -245,7 +245,8 @@ class RedisEngine(Shell):
                             self._discover(errand.slot, ends)
                         case Drop(address):
                             self._pool.drop(address)
-                        case Pause(seconds):
+                        case Pause(seconds, reason):
+                            trouble = reason or trouble
                             time.sleep(min(seconds, left))
                 except (NotSent, Refused, Unanswered) as error:
                     failure = error
