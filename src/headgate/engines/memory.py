@@ -335,7 +335,7 @@ class MemoryEngine:
         table.set_line(place, limit.line_ends_us(state, now_us))
 
     def _reserve(self, request: Request, steps: list[Step], now_us: int) -> str:
-        """Remember where the units were taken, so that they can be settled."""
+        """Remember where the units were taken, so that they can be settled; also where it was none of them."""
         token = request.token or secrets.token_hex(16)
         self._core.reservations.open(
             (self._namespace, token),
@@ -343,8 +343,8 @@ class MemoryEngine:
             [
                 (step.table, step.charge.key, step.limit, step.charge.cost, mark)
                 for step in steps
-                if step.after is not step.before
-                for mark in [step.limit.mark(step.after)]
+                if step.answer[0] and step.charge.kind is not Kind.PEEK
+                for mark in [step.limit.mark(step.after) if step.charge.cost else None]
             ],
         )
         return token
@@ -356,8 +356,11 @@ class MemoryEngine:
         given = 0
         if actual > held.cost:
             after, _ = held.limit.force(state, now_us, actual - held.cost)
-        elif held.table.lines.get(core.place(held.table, held.key, now_us), 0) > now_us:
-            after = state  # Those in line have been told when to start.
+        elif (
+            actual == held.cost
+            or held.table.lines.get(core.place(held.table, held.key, now_us), 0) > now_us
+        ):
+            after = state  # Else: those in line have been told when to start.
         else:
             since = core.reservations.refunded_since(held)
             after, given = held.limit.refund(state, held.mark, now_us, held.cost - actual, since)

@@ -54,7 +54,7 @@ def random_program(seed: int, length: int = 40) -> Program:
         elif action < 0.85 and not isinstance(limit, CalendarWindow):
             # A store knows only the periods it was sent: settling after the clock stepped back over
             # the edge of one is the one case in which engines may differ.
-            program.append(("reserve", f"{seed}:{number}", key, limit, max(1, cost)))
+            program.append(("reserve", f"{seed}:{number}", key, limit, cost))
             reserved = number
         elif action < 0.95 and reserved:
             program.append(("settle", f"{seed}:{reserved}", choose.randint(0, 2 * limit.limit)))

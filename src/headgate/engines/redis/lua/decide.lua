@@ -97,7 +97,7 @@ local function reserve(request)
     local ttl = ttl_ms(now_us + request.reserve_us, now_us, ttl_floor_ms)
     local record = { cmsgpack.pack(now_us + request.reserve_us) }
     for _, step in ipairs(request) do
-        if step.after ~= step.before then
+        if step[1] == 1 and step.kind ~= PEEK then -- Also a cost of 0: what is used in the end is charged then.
             local refunds = beside(step.key, 'f')
             call('HSETNX', refunds, 'sum', '0')
             if call('PTTL', refunds) < ttl then
@@ -106,7 +106,7 @@ local function reserve(request)
             local algorithm = step.rule.algorithm
             local sofar = call('HMGET', refunds, 'sum', 'resets')
             record[#record + 1] = cmsgpack.pack({
-                step.key, algorithm.number, step.rule.limit, step.cost, algorithm.mark(step.after),
+                step.key, algorithm.number, step.rule.limit, step.cost, step.cost > 0 and algorithm.mark(step.after),
                 tonumber(sofar[1]), tonumber(sofar[2] or 0),
             })
         end

@@ -33,7 +33,7 @@ function commands.settle(keys, args)
         local after, given = state, 0
         if actual > step.cost then
             after = algorithm.force(limit, state, now_us, actual - step.cost)
-        elseif step.line_us <= now_us then -- Else those in line have been told when to start.
+        elseif actual < step.cost and step.line_us <= now_us then -- Else those in line have been told when to start.
             local refunds = beside(key, 'f')
             local since = tonumber(call('HGET', refunds, 'sum')) - step.refunded
             after, given = algorithm.refund(limit, state, step.mark, now_us, step.cost - actual, since)
