@@ -7,6 +7,9 @@ has one main verb: **decide these requests, each of them all or nothing.** For a
   sees what earlier charges of the same request would have taken;
 - if all fit, all are charged; if one does not, nothing is charged anywhere (only an algorithm that
   counts denials notes the denial), and the other answers say what they would have been;
+- what would be denied even if no key of the request had ever been used is denied for ever (`NEVER`): charges of the
+  same key may add up to more than its limit can give;
+- a reservation can be settled also where it took 0 units: what was really used is charged then;
 - requests of one call are decided in order, but other callers may come in between.
 
 The same requests at the same times get the same answers from every engine. `headgate.testing` has the suite

@@ -16,7 +16,7 @@ from heapq import nsmallest
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..algorithms import Concurrency, Limit, TokenBucket
+from ..algorithms import NEVER, Concurrency, Limit, TokenBucket
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import Charge, Kind, Request, require_cost, require_key
 from ..clock import Clock, SystemClock
@@ -275,10 +275,15 @@ class MemoryEngine:
             steps = self._evaluate(request, now_us)
             if all(step.answer[0] or step.charge.kind is Kind.SHADOW for step in steps):
                 return self._grant(request, steps, now_us)
+            if not all(step.first for step in steps):
+                steps = list(map(_hopeless, steps, self._evaluate(request, now_us, unused=True)))
             return self._deny(steps, now_us)
 
-    def _evaluate(self, request: Request, now_us: int) -> list[Step]:
-        """Work out every charge in order, each on top of those before it; write nothing."""
+    def _evaluate(self, request: Request, now_us: int, *, unused: bool = False) -> list[Step]:
+        """Work out every charge in order, each on top of those before it; write nothing.
+
+        As it is, or as it would be if no key of the request had ever been used.
+        """
         core = self._core
         steps: list[Step] = []
         pending: dict[tuple[int, Place], State] = {}
@@ -287,7 +292,10 @@ class MemoryEngine:
                 table = self._table(limit, charge.rule)
                 place = (id(table), core.place(table, charge.key, now_us))
                 first = place not in pending
-                before = core.find(table, charge.key, now_us) if first else pending[place]
+                if first:
+                    before = None if unused else core.find(table, charge.key, now_us)
+                else:
+                    before = pending[place]
                 after, answer = _stepped(request, charge, limit, before, now_us)
                 pending[place] = after if answer[0] else before
                 steps.append(Step(charge, limit, table, before, after, answer, first))
@@ -366,6 +374,14 @@ class MemoryEngine:
             after, given = held.limit.refund(state, held.mark, now_us, held.cost - actual, since)
         core.keep(held.table, held.key, state, after, now_us)
         return given
+
+
+def _hopeless(step: Step, unused: Step) -> Step:
+    """The step, never to be retried if it is denied also on unused keys: charges of one key may add up to too much."""
+    if step.answer[0] or unused.answer[0]:
+        return step
+    allowed, remaining, _, reset_after_us, level = step.answer
+    return step._replace(answer=(allowed, remaining, NEVER, reset_after_us, level))
 
 
 def _stepped(

@@ -139,8 +139,24 @@ local function grant(request)
     end
 end
 
+-- What is denied also on unused keys is never to be retried: charges of one key may add up to too much.
+local function tell_hopeless(request)
+    local pending = {}
+    for _, step in ipairs(request) do
+        local after, allowed = evaluate(step, request, pending[step.key])
+        if allowed == 1 then
+            pending[step.key] = after
+        elseif step[1] == 0 then
+            step[3] = NEVER
+        end
+    end
+end
+
 -- Nothing is taken: answers say what they would have been, and only a denial itself may be noted.
 local function withdraw(request)
+    if request.repeats then
+        tell_hopeless(request)
+    end
     for _, step in ipairs(request) do
         if step[1] == 1 then
             step[1], step[2], step[3], step[4], step[5] =
@@ -157,6 +173,7 @@ local function load(request)
     for _, step in ipairs(request) do
         local bad, bad_beside
         step.first = not seen[step.key]
+        request.repeats = request.repeats or not step.first
         seen[step.key] = true
         if step.first then
             step.before, bad = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
