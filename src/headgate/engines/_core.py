@@ -2,11 +2,16 @@
 
 A caller holds the lock around everything it does here. `find` and `keep` hide where a state lives: under a key of its
 own, or shared with strangers when memory is full (see `_table.py`).
+
+**No work grows with the number of tables.** There is one for each window that anybody asks for, and callers may ask for
+many. So tables stand in a round: when there are many, each new one looks at the next few of it, and when memory is full
+so does each new key. Idle states go, and so do tables in which nothing is left.
 """
 
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from typing import TYPE_CHECKING
 
 from .. import fork
@@ -25,7 +30,12 @@ if TYPE_CHECKING:
     from ..clock import Clock
 
 SWEEP_PER_KEY = 4
-SWEEP_WHEN_FULL = 16
+SWEEP_PER_TABLE = 16
+TABLES_PER_TABLE = 4
+"""More than the one look that it takes to let go of a table, or they would become more and more."""
+TABLES_WHEN_FULL = 8
+FEW_TABLES = 1_024
+"""So many are worth no look while there is memory: they take up about a megabyte."""
 
 
 class Core:
@@ -36,6 +46,7 @@ class Core:
         self.ticks, self.epoch_us = clock.ticks, clock.epoch_ns // 1000
         self.lock = Baton()
         self.tables: dict[TableName, Table] = {}
+        self._round: deque[Table] = deque()
         self.reservations = Reservations()
         self.keys = 0
         self.dropped = 0
@@ -51,9 +62,21 @@ class Core:
             self.file.after_fork()
 
     def table(self, name: TableName, limit: Limit) -> Table:
-        """The table of that name. This alone needs no lock, so others go through a copy of `tables`."""
+        """The table of that name, and a look at others if it is one more of many."""
         table = self.tables.get(name)
-        return self.tables.setdefault(name, Table(limit)) if table is None else table
+        if table is None:
+            if len(self.tables) > FEW_TABLES:
+                now_us = self.ticks() // 1000 + self.epoch_us
+                self._look_around(now_us, TABLES_PER_TABLE, hurry=False)
+            table = self._add(Table(name, limit))
+        return table
+
+    def live(self, table: Table) -> Table:
+        """The table that counts now: this one, unless it was let go and another has taken its place."""
+        if not table.dropped:
+            return table
+        found = self.tables.get(table.name)
+        return self._add(table) if found is None else found
 
     def place(self, table: Table, key: str, now_us: int) -> Place:
         """Where the state that counts for a key is: under the key, or shared with strangers."""
@@ -79,6 +102,8 @@ class Core:
             table.put(key, after)
             return False
         self._sweep(table, now_us)
+        if table.dropped:
+            self._add(table)
         full = self.keys >= self.max_keys
         if full or table.shared:
             index = shared_index(key, self._secret)
@@ -94,6 +119,8 @@ class Core:
     ) -> tuple[Answer, bool]:
         """Take for a key that is not among the young; true when strangers share its state."""
         require_key(key)
+        if table.dropped:
+            table = self.live(table)
         state = self.find(table, key, now_us)
         after, answer = limit.take(state, now_us, cost)
         shared = self.keep(table, key, state, after, now_us)
@@ -125,7 +152,7 @@ class Core:
                 for row in content.rows:
                     if row.name in self.tables:
                         raise ValueError(f"the table {row.name} comes twice")  # noqa: TRY301
-                    table = self.tables[row.name] = _table(row)
+                    table = self._add(_table(row))
                     self.keys += len(table)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise file.refused(f"its body does not make sense ({error})") from error
@@ -136,7 +163,7 @@ class Core:
         return Content(self._secret.hex(), list(self._rows()))
 
     def _rows(self) -> Iterator[Row]:
-        for name, table in list(self.tables.items()):
+        for name, table in self.tables.items():
             encode = table.limit.encode
             states: dict[str, Any] = {}
             for generation in (table.old, table.young):
@@ -146,13 +173,37 @@ class Core:
                 yield Row(name, states, shared)
 
     def _sweep(self, table: Table, now_us: int) -> None:
-        """Do a new key's share of the sweeping; more of it, and everywhere, when memory is full."""
+        """Do a new key's share of the sweeping; more of it, and elsewhere, when memory is full."""
         dropped = table.sweep(now_us, SWEEP_PER_KEY)
-        if self.keys - dropped >= self.max_keys:
-            for other in list(self.tables.values()):
-                dropped += other.sweep(now_us, SWEEP_WHEN_FULL, hurry=True)
-        self.keys -= dropped
-        self.dropped += dropped
+        if dropped:
+            self._count_dropped(dropped)
+        if self.keys >= self.max_keys:
+            self._look_around(now_us, TABLES_WHEN_FULL, hurry=True)
+
+    def _look_around(self, now_us: int, tables: int, *, hurry: bool) -> None:
+        """Sweep the next few tables of the round, and let go of those in which nothing is left."""
+        for _ in range(min(tables, len(self._round))):
+            table = self._round.popleft()
+            for _ in range(2):  # If the first only begins a generation, the second sweeps it.
+                self._count_dropped(table.sweep(now_us, SWEEP_PER_TABLE, hurry=hurry))
+            if table.shared:
+                table.sweep_shared(now_us, SWEEP_PER_TABLE)
+            if table.unused:
+                del self.tables[table.name]
+                table.dropped = True
+            else:
+                self._round.append(table)
+
+    def _add(self, table: Table) -> Table:
+        """Take in a table whose name is free."""
+        table.dropped = False
+        self.tables[table.name] = table
+        self._round.append(table)
+        return table
+
+    def _count_dropped(self, keys: int) -> None:
+        self.keys -= keys
+        self.dropped += keys
 
 
 def _secret(text: str) -> bytes:
@@ -165,7 +216,7 @@ def _secret(text: str) -> bytes:
 def _table(row: Row) -> Table:
     """The table that a row describes, with every key, number and state of it checked."""
     namespace, rule, identity = row.name
-    table = Table(limit_of_identity(identity))
+    table = Table(row.name, limit_of_identity(identity))
     if not isinstance(namespace, str) or not isinstance(rule, str | None):
         raise TypeError(f"a namespace and a rule are text, not {namespace!r} and {rule!r}")
     if table.limit.identity != identity:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ..algorithms import Limit, State
     from ._table import Table
+    from .state_file import TableName
 
 
 Name: TypeAlias = tuple[str, str]
@@ -62,7 +63,7 @@ class Reservations:
         self._open: dict[Name, tuple[int, list[Held]]] = {}
         self._due: list[tuple[int, Name]] = []
         """A heap of when each expires. Those that were ended before stay in it until they are half of it."""
-        self._accounts: dict[tuple[int, str], Account] = {}
+        self._accounts: dict[tuple[TableName, str], Account] = {}
 
     def __len__(self) -> int:
         return len(self._open)
@@ -82,7 +83,7 @@ class Reservations:
         """Record that these units were taken and may be settled until `expires_us`."""
         held = []
         for table, key, limit, cost, mark in taken:
-            account = self._accounts.setdefault((id(table), key), Account())
+            account = self._accounts.setdefault((table.name, key), Account())
             account.charges += 1
             account.names.add(name)
             held.append(Held(table, key, limit, cost, mark, account.refunded))
@@ -93,7 +94,7 @@ class Reservations:
         """End a reservation; each is ended once, and then unknown."""
         _, held = self._open.pop(name)
         for one in held:
-            self._accounts[id(one.table), one.key].names.discard(name)
+            self._accounts[one.table.name, one.key].names.discard(name)
         if len(self._due) > 2 * len(self._open) + FEW:
             self._due = [(expires_us, other) for other, (expires_us, _) in self._open.items()]
             heapify(self._due)
@@ -101,15 +102,15 @@ class Reservations:
 
     def refunded_since(self, held: Held) -> int:
         """What other refunds of this key gave back since the units were taken."""
-        return self._accounts[id(held.table), held.key].refunded - held.refunded
+        return self._accounts[held.table.name, held.key].refunded - held.refunded
 
     def forget(self, held: Held, given: int) -> None:
         """Add `given` to the key's sum, and drop the sum with the last reservation of the key."""
-        account = self._accounts[id(held.table), held.key]
+        account = self._accounts[held.table.name, held.key]
         account.refunded += given
         account.charges -= 1
         if not account.charges:
-            del self._accounts[id(held.table), held.key]
+            del self._accounts[held.table.name, held.key]
 
     def expire(self, now_us: int) -> None:
         """Drop reservations that nobody settled in time; their units stay charged."""
@@ -120,14 +121,14 @@ class Reservations:
 
     def end_key(self, table: Table, key: str) -> None:
         """End the reservations of a key that is forgotten, with whatever else they hold: it stays charged."""
-        account = self._accounts.get((id(table), key))
+        account = self._accounts.get((table.name, key))
         for name in list(account.names) if account is not None else ():
             self._end(name)
 
     def end_keys(self, table: Table, chosen: Callable[[str], bool]) -> None:
         """The same for every key of a table that is chosen."""
-        for table_id, key in list(self._accounts):
-            if table_id == id(table) and chosen(key):
+        for name, key in list(self._accounts):
+            if name == table.name and chosen(key):
                 self.end_key(table, key)
 
     def _end(self, name: Name) -> None:

@@ -8,15 +8,20 @@ No thread, no pause, no entry looked at twice in a generation.
 **Overflow.** When the engine is full of keys that are not idle, a new key shares one of 65,536 ordinary states,
 picked by a keyed hash. Strangers may then be counted together, but nobody's limit is forgotten, least of all
 that of a key which is at its limit. A key stays with its shared state until that is idle.
+
+**Letting go.** An engine lets go of tables in which nothing is left (see `Core`). Whoever still holds one finds it
+`dropped`, and asks the engine for the table that counts now before anything is written to it.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from ..algorithms import Limit, State
+    from .state_file import TableName
 
 SHARED_STATES = 65_536
 SECRET_BYTES = 16
@@ -29,11 +34,24 @@ Place: TypeAlias = str | int
 class Table:
     """States by key. Not safe under threads: the engine holds its lock."""
 
-    __slots__ = ("limit", "lines", "old", "shared", "turn_us", "turned_us", "young")
+    __slots__ = (
+        "dropped",
+        "limit",
+        "lines",
+        "name",
+        "old",
+        "shared",
+        "turn_us",
+        "turned_us",
+        "young",
+    )
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(self, name: TableName, limit: Limit) -> None:
+        self.name = name
         self.limit = limit
-        """The limit that last asked for the table; any with this identity can read all of its states."""
+        """One that units were taken with; any with this identity can read all of the states."""
+        self.dropped = False
+        """Whether the engine has let go of the table."""
         self.young: dict[str, State] = {}
         self.old: dict[str, State] = {}
         self.shared: dict[int, State] = {}
@@ -44,6 +62,11 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.young) + len(self.old)
+
+    @property
+    def unused(self) -> bool:
+        """Whether there is nothing in it."""
+        return not (self.young or self.old or self.shared)
 
     def get(self, key: str) -> State:
         """The state of a key, whatever generation it is in."""
@@ -95,6 +118,14 @@ class Table:
             self.turned_us = now_us
             self.lines = {key: at_us for key, at_us in self.lines.items() if at_us > now_us}
         return dropped
+
+    def sweep_shared(self, now_us: int, steps: int) -> None:
+        """Drop up to `steps` shared states that are idle, the oldest first, until one is not."""
+        idle_at_us = self.limit.idle_at_us
+        for index, state in list(islice(self.shared.items(), steps)):
+            if idle_at_us(state) > now_us:
+                break
+            self.drop_shared(index)
 
 
 def shared_index(key: str, secret: bytes) -> int:

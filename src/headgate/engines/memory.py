@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ._reservations import Held
     from ._table import Place, Table
 
+FEW = 64
+"""So many tables that were dropped are not worth looking for."""
+
 
 class Counters(NamedTuple):
     """What the engine has done to stay within its bound."""
@@ -101,7 +104,7 @@ class MemoryEngine:
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """A function that takes units of `limit` for a key: the fast path."""
-        table = self._table(limit, rule)
+        table = self._bound_table(limit, rule)
         return hit_of(self._core, table, limit, self._by_rule[rule].context)
 
     def bind_run(self, limit: Limit, rule: str | None = None) -> HitRun:
@@ -109,7 +112,7 @@ class MemoryEngine:
 
         Keys that are no keys are refused where they stand, so those in front of one have been charged by then.
         """
-        table = self._table(limit, rule)
+        table = self._bound_table(limit, rule)
         return run_of(self._core, table, limit, self._by_rule[rule].context)
 
     def decide(self, requests: Sequence[Request]) -> list[Decision]:
@@ -140,8 +143,8 @@ class MemoryEngine:
             return
         mark, cost = context.mark
         core = self._core
-        table = self._table(limit, context.rule)
         with core.lock:
+            table = self._table(limit, context.rule)
             now_us = self.clock.now_us()
             state = core.find(table, key, now_us)
             after = limit.leave_line(state, mark, now_us, cost)
@@ -153,8 +156,8 @@ class MemoryEngine:
         """Hold on to slots for another while."""
         assert isinstance(limit, Concurrency)
         core = self._core
-        table = self._table(limit, rule)
         with core.lock:
+            table = self._table(limit, rule)
             now_us = self.clock.now_us()
             state = core.find(table, key, now_us)
             after, held = limit.renew(state, now_us, token)
@@ -165,8 +168,8 @@ class MemoryEngine:
         """Let go of slots."""
         assert isinstance(limit, Concurrency)
         core = self._core
-        table = self._table(limit, rule)
         with core.lock:
+            table = self._table(limit, rule)
             now_us = self.clock.now_us()
             state = core.find(table, key, now_us)
             after = limit.release(state, now_us, token)
@@ -175,8 +178,8 @@ class MemoryEngine:
     def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
         """What the key has used, and what taking one unit would be answered."""
         require_key(key)
-        table = self._table(limit, rule)
         with self._core.lock:
+            table = self._table(limit, rule)
             now_us = self.clock.now_us()
             state = self._core.find(table, key, now_us)
             return Usage(limit.used(state, now_us), limit.peek(state, now_us, 1))
@@ -187,8 +190,8 @@ class MemoryEngine:
         Reservations of it end: to settle one is then answered with false.
         """
         require_key(key)
-        table = self._table(limit, rule)
         with self._core.lock:
+            table = self._table(limit, rule)
             self._core.forget(table, key, self.clock.now_us())
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
@@ -198,7 +201,7 @@ class MemoryEngine:
             now_us = self.clock.now_us()
             copies = [
                 (rule, identity, table, [*table.young, *table.old])
-                for (namespace, rule, identity), table in list(core.tables.items())
+                for (namespace, rule, identity), table in core.tables.items()
                 if namespace == self._namespace
             ]
         found = [
@@ -250,17 +253,32 @@ class MemoryEngine:
             finally:
                 file.close()
 
+    def _bound_table(self, limit: Limit, rule: str | None) -> Table:
+        """The table for hits of a limit, which it keeps in mind to tell what keys have used."""
+        with self._core.lock:
+            table = self._table(limit, rule)
+            table.limit = limit
+            return table
+
     def _table(self, limit: Limit, rule: str | None) -> Table:
+        """Where states of a limit are; the caller holds the lock."""
         known = self._by_rule.get(rule)
         if known is None:
             context = ENGINE if rule is None else Context(rule=rule)
             known = self._by_rule.setdefault(rule, Known({}, context))
         table = known.tables.get(limit.identity)
-        if table is None:
+        if table is None or table.dropped:
+            self._forget_dropped(known.tables)
             name = (self._namespace, rule, limit.identity)
-            table = known.tables[limit.identity] = self._core.table(name, limit)
-        table.limit = limit
+            table = self._core.table(name, limit) if table is None else self._core.live(table)
+            known.tables[limit.identity] = table
         return table
+
+    def _forget_dropped(self, known: dict[str, Table]) -> None:
+        """Hold on to no more tables than there are, or a few."""
+        if len(known) > 2 * len(self._core.tables) + FEW:
+            for identity in [identity for identity, table in known.items() if table.dropped]:
+                del known[identity]
 
     def _decide(self, request: Request) -> Decision:
         granted = self._take_all(request)
@@ -290,6 +308,8 @@ class MemoryEngine:
         for charge in request.charges:
             for limit in charge.limits:
                 table = self._table(limit, charge.rule)
+                if charge.kind is not Kind.PEEK:
+                    table.limit = limit
                 place = (id(table), core.place(table, charge.key, now_us))
                 first = place not in pending
                 if first:
@@ -360,19 +380,19 @@ class MemoryEngine:
     def _settle_one(self, held: Held, actual: int, now_us: int) -> int:
         """Refund or charge one limit of a reservation; return what was given back."""
         core = self._core
-        state = core.find(held.table, held.key, now_us)
+        table = core.live(held.table)
+        state = core.find(table, held.key, now_us)
         given = 0
         if actual > held.cost:
             after, _ = held.limit.force(state, now_us, actual - held.cost)
         elif (
-            actual == held.cost
-            or held.table.lines.get(core.place(held.table, held.key, now_us), 0) > now_us
+            actual == held.cost or table.lines.get(core.place(table, held.key, now_us), 0) > now_us
         ):
             after = state  # Else: those in line have been told when to start.
         else:
             since = core.reservations.refunded_since(held)
             after, given = held.limit.refund(state, held.mark, now_us, held.cost - actual, since)
-        core.keep(held.table, held.key, state, after, now_us)
+        core.keep(table, held.key, state, after, now_us)
         return given
 
 

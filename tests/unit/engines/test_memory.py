@@ -25,6 +25,7 @@ from headgate import (
     UsageError,
 )
 from headgate.charge import Kind, Request
+from headgate.engines._core import TABLES_WHEN_FULL
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -153,6 +154,101 @@ class TestBounds:
     def test_the_bound_is_a_whole_number(self, max_keys: int) -> None:
         with pytest.raises(UsageError, match="max_keys"):
             MemoryEngine(max_keys=max_keys)
+
+
+class TestWindows:
+    """Callers choose windows, so there may be many of them; each has a table."""
+
+    @pytest.mark.parametrize("kind", [Kind.TAKE, Kind.PEEK])
+    @pytest.mark.parametrize("max_keys", [1_000_000, 1], ids=["own states", "shared states"])
+    def test_those_that_nobody_uses_any_more_take_no_memory(
+        self, max_keys: int, kind: Kind, clock: ManualClock
+    ) -> None:
+        engine = MemoryEngine(max_keys=max_keys, clock=clock)
+        engine.bind(FixedWindow(1, HOUR_US))("stays", 1)
+        for number in range(5_000):
+            charge = Charge("key", FixedWindow(5, 1_000 + number), kind=kind)
+            assert engine.decide([Request((charge,))])[0]
+            clock.advance(us=10_000)
+        assert len(engine._core.tables) < 2_000
+        assert len(engine._by_rule[None].tables) < 2 * len(engine._core.tables) + 100
+        assert not engine.bind(FixedWindow(1, HOUR_US))("stays", 1)
+
+    def test_a_new_key_looks_at_few_of_them_when_memory_is_full(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_keys=1_000, clock=clock)
+        for number in range(1_000):
+            engine.bind(FixedWindow(5, HOUR_US + number))("key", 1)
+        before = list(engine._core._round)
+        assert engine.bind(FixedWindow(5, HOUR_US))("another", 1).degraded
+        looked_at = TABLES_WHEN_FULL
+        assert list(engine._core._round) == [*before[looked_at:], *before[:looked_at]]
+
+    def test_idle_keys_of_all_of_them_make_room(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_keys=1_000, clock=clock)
+        for number in range(1_000):
+            engine.bind(FixedWindow(5, 1_000_000 + number))("key", 1)
+        clock.advance(10)
+        hit = engine.bind(FixedWindow(5, HOUR_US))
+        degraded = [hit(f"key:{number}", 1).degraded for number in range(1_000)]
+        assert not any(degraded)
+        assert engine.counters.keys == 1_000
+
+    @pytest.mark.parametrize("first", ["old", "new"])
+    def test_one_that_was_let_go_counts_on(
+        self, first: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Through whatever held it, and through a table that has taken its place."""
+        monkeypatch.setattr("headgate.engines._core.FEW_TABLES", 0)
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(2, 1_000_000)
+        twin = engine.scoped("")
+        old, run = twin.bind(limit), twin.bind_run(limit)
+        self._let_go(engine, clock, limit)
+        if first == "old":
+            assert old("key", 1)
+            assert engine.bind(limit)("key", 1)
+        else:
+            assert engine.bind(limit)("key", 1)
+            assert run(["key"], 1).answers[0][0]
+        assert not old("key", 1)
+        assert not engine.bind(limit)("key", 1)
+        assert not twin.decide([Request((Charge("key", limit),))])[0]
+        assert engine.usage("key", limit).used == twin.usage("key", limit).used == 2
+
+    def test_a_reservation_outlives_its_table(
+        self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("headgate.engines._core.FEW_TABLES", 0)
+        engine = MemoryEngine(clock=clock)
+        limit = FixedWindow(10, 1_000_000)
+        charge = Charge("key", limit)
+        engine.decide([Request((charge,), reserve_us=HOUR_US, token=NAME)])
+        self._let_go(engine, clock, limit)
+        engine.scoped("").bind(limit)("key", 1)
+        assert engine.settle(NAME, 5)
+        assert engine.usage("key", limit).used == 5
+        assert not engine._core.reservations._accounts
+
+    def test_one_request_of_many_new_ones_is_counted_in_all_of_them(
+        self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They are empty until all of it is decided, and must not be let go before."""
+        monkeypatch.setattr("headgate.engines._core.FEW_TABLES", 0)
+        engine = MemoryEngine(clock=clock)
+        limits = [FixedWindow(5, HOUR_US + number) for number in range(64)]
+        charges = tuple(Charge("key", limit) for limit in limits)
+        assert engine.decide([Request(charges)])[0]
+        assert {engine.scoped("").usage("key", limit).used for limit in limits} == {1}
+        assert engine.decide([Request((*charges, *charges))])[0]
+        assert {engine.usage("key", limit).used for limit in limits} == {3}
+
+    @staticmethod
+    def _let_go(engine: MemoryEngine, clock: ManualClock, limit: Limit) -> None:
+        """Ask for windows until that one is gone."""
+        clock.advance(10)
+        for number in range(10):
+            engine.bind(FixedWindow(1, HOUR_US + number))
+        assert limit.identity not in {identity for _, _, identity in engine._core.tables}
 
 
 class TestThreads:
