@@ -64,6 +64,31 @@ def test_counters_show_count_limit_remaining_and_window() -> None:
     inside(story)
 
 
+def test_counters_of_one_window_show_the_limit_that_holds_for_each_key(tmp_path: Path) -> None:
+    """In memory it is not kept which of several limits a key was counted with."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULED_USERS)
+    bucket = {"default_algorithm": "token_bucket", "default_window": 3_600}
+
+    async def story(service: Inside) -> None:
+        plain(await service.ask("PUT", "/api/limits/own", {"limit": 5}))
+        for key in ("own", "default", "default", "own"):
+            await checked(service, key)
+        for user in ("big", "small", "small", "big"):
+            await service.ask("POST", "/decide", {"path": "/x", "user_id": user})
+        await service.ask("POST", "/api/reset", {"key": "nobody", "window": 3_600})
+        found = plain(await service.ask("GET", "/api/counters"))["counters"]
+        rows = {(one["key"], one["count"], one["limit"], one["remaining"]) for one in found}
+        assert rows == {
+            ("own", 2, 5, 3),
+            ("default", 2, 10, 8),
+            ("big", 2, 90, 88),
+            ("small", 2, 9, 7),
+        }
+
+    inside(story, rules=str(file), default_limit=10, **bucket)
+
+
 def test_counters_come_in_pages_and_by_prefix_and_rule() -> None:
     async def story(service: Inside) -> None:
         keys = [f"user:{i:02}" for i in range(25)]
@@ -451,6 +476,15 @@ def test_two_nodes_on_one_redis_see_each_others_blocks_bans_and_traffic() -> Non
 
         inside(story, engine=redis.url, node_id="a")
 
+
+RULED_USERS = """
+- rule_id: users
+  identifier: user_id
+  rate: 9/hour
+  algorithm: token_bucket
+  overrides:
+    big: 90/hour
+"""
 
 RULES = """
 rules:

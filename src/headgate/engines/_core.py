@@ -121,6 +121,7 @@ class Core:
         require_key(key)
         if table.dropped:
             table = self.live(table)
+            table.note(limit)
         state = self.find(table, key, now_us)
         after, answer = limit.take(state, now_us, cost)
         shared = self.keep(table, key, state, after, now_us)
@@ -221,6 +222,7 @@ def _table(row: Row) -> Table:
         raise TypeError(f"a namespace and a rule are text, not {namespace!r} and {rule!r}")
     if table.limit.identity != identity:
         raise ValueError(f"{identity!r} should read {table.limit.identity!r}")
+    table.several = True  # As far as anybody knows.
     decode = table.limit.decode
     for key, data in row.states.items():
         require_key(key)

@@ -146,7 +146,8 @@ def _take_all(
                 after, answer = limit.take(state, now_us, cost)
                 if not answer[0]:
                     return None
-                table.limit = limit
+                if limit is not table.limit and not table.several:
+                    table.note(limit)
                 undo.append((table.young, key, state))
                 table.young[key] = after
                 parts: Any = (key, limit, answer, context)

@@ -40,6 +40,7 @@ class Table:
         "lines",
         "name",
         "old",
+        "several",
         "shared",
         "turn_us",
         "turned_us",
@@ -49,7 +50,9 @@ class Table:
     def __init__(self, name: TableName, limit: Limit) -> None:
         self.name = name
         self.limit = limit
-        """One that units were taken with; any with this identity can read all of the states."""
+        """The one that last asked to take units; any with this identity can read all of the states."""
+        self.several: bool | None = None
+        """Whether that was more than one; nothing if it was none at all."""
         self.dropped = False
         """Whether the engine has let go of the table."""
         self.young: dict[str, State] = {}
@@ -67,6 +70,14 @@ class Table:
     def unused(self) -> bool:
         """Whether there is nothing in it."""
         return not (self.young or self.old or self.shared)
+
+    def note(self, limit: Limit) -> None:
+        """Remember a limit that units are taken with, and whether it is one of several."""
+        if self.several is None:
+            self.several = False
+        elif limit != self.limit:
+            self.several = True
+        self.limit = limit
 
     def get(self, key: str) -> State:
         """The state of a key, whatever generation it is in."""

@@ -100,8 +100,10 @@ class Entry:
     count: int
     idle_at_us: int
     limit: int
-    """The number of the limit that was last used with this state; one state may serve several limits. The
-    memory engine knows that not for each key, but for the table of all keys that are counted alike."""
+    """The number of the limit that was last used with this state; one state may serve several limits."""
+    limit_known: bool = True
+    """Whether it was that one. Where keys of the same rule, algorithm and window are counted with several limits, the
+    memory engine knows the last of these, but not whose it was; the count may depend on it, too."""
 
 
 class Page(NamedTuple):

@@ -218,7 +218,7 @@ class MemoryEngine:
                 idle_at_us = 0 if state is None else last.idle_at_us(state)
                 if idle_at_us > now_us:
                     used = last.used(state, now_us)
-                    numbers = (last.window_us, used, idle_at_us, last.limit)
+                    numbers = (last.window_us, used, idle_at_us, last.limit, not table.several)
                     entries.append(Entry(key, rule, last.name, *numbers))
         return Page(entries, page[-1][0] if len(page) == limit else "")
 
@@ -257,7 +257,7 @@ class MemoryEngine:
         """The table for hits of a limit, which it keeps in mind to tell what keys have used."""
         with self._core.lock:
             table = self._table(limit, rule)
-            table.limit = limit
+            table.note(limit)
             return table
 
     def _table(self, limit: Limit, rule: str | None) -> Table:
@@ -309,7 +309,7 @@ class MemoryEngine:
             for limit in charge.limits:
                 table = self._table(limit, charge.rule)
                 if charge.kind is not Kind.PEEK:
-                    table.limit = limit
+                    table.note(limit)
                 place = (id(table), core.place(table, charge.key, now_us))
                 first = place not in pending
                 if first:

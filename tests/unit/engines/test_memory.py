@@ -518,6 +518,38 @@ def test_listing_tells_the_limit_that_was_last_used(clock: ManualClock, tmp_path
     engine.close()
 
 
+def test_listing_is_not_changed_by_those_who_take_nothing(clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    limit, other = TokenBucket(10, HOUR_US), TokenBucket(1, HOUR_US)
+    engine.usage("key", other)
+    engine.bind(limit)("key", 2)
+    engine.usage("key", other)
+    engine.reset("nobody", other)
+    engine.decide([Request((Charge("key", other, kind=Kind.PEEK),))])
+    (entry,) = engine.list_keys().entries
+    assert (entry.limit, entry.count, entry.limit_known) == (10, 2, True)
+    slots, fewer = Concurrency(10), Concurrency(1)
+    engine.decide([Request((Charge("held", slots),), token=NAME)])
+    engine.renew("held", fewer, NAME)
+    engine.release("held", fewer, "nobody")
+    (entry,) = engine.list_keys("held").entries
+    assert (entry.limit, entry.limit_known) == (10, True)
+
+
+@pytest.mark.parametrize("by", ["hit", "decide"])
+def test_listing_says_where_it_cannot_tell_whose_limit_it_is(by: str, clock: ManualClock) -> None:
+    engine = MemoryEngine(clock=clock)
+    limits = {"ten": FixedWindow(10, HOUR_US), "five": FixedWindow(5, HOUR_US)}
+    hits = {key: engine.bind(limit) for key, limit in limits.items() if by == "hit"}
+    for key, limit in limits.items():
+        for _ in range(2):
+            if by == "hit":
+                hits[key](key, 1)
+            else:
+                engine.decide([Request((Charge(key, limit),))])
+    assert [entry.limit_known for entry in engine.list_keys().entries] == [False, False]
+
+
 def test_listing_skips_no_key_whatever_it_is_made_of(clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
     keys = ["a", "a\0", "a\0b", "b", "\0"]

@@ -6,6 +6,7 @@ import asyncio
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -22,6 +23,8 @@ from .guard import guarded, needs
 from .models import ResetBody, Shown, moment
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...algorithms import Limit
     from ...engines.base import Entry, Page
     from ..desk import Desk
@@ -78,7 +81,8 @@ def router(desk: Desk) -> APIRouter:
     ) -> CountersShown:
         """Keys in use, a page at a time. A page may be short, or empty, and not be the last: that is when the cursor is empty."""
         page = await _listed(desk, prefix, _inside(cursor), limit)
-        shown = [_shown(one) for one in page.entries if rule is None or one.rule == rule]
+        found = [one for one in page.entries if rule is None or one.rule == rule]
+        shown = [_shown(one if one.limit_known else await _recounted(desk, one)) for one in found]
         return CountersShown(counters=shown, cursor=_outside(page.cursor))
 
     @made.post("/reset", summary="Forget what a key has used", **needs("operator"))
@@ -131,6 +135,27 @@ async def _states(desk: Desk, body: ResetBody) -> list[tuple[str | None, Limit]]
     if body.algorithm is not None:
         raise UsageError("an algorithm alone does not name a state; give the window, too")
     return await _found(desk, body.key)
+
+
+async def _recounted(desk: Desk, entry: Entry) -> Entry:
+    """The entry by the limit that holds for its key now, where the engine did not know which that is."""
+    for limit in _holding(desk, entry):
+        if (limit.name, limit.window_us) == (entry.algorithm, entry.window_us):
+            used, _ = await desk.limiter.engine.usage(entry.key, limit, entry.rule)
+            return replace(entry, count=used, limit=limit.limit)
+    return entry
+
+
+def _holding(desk: Desk, entry: Entry) -> Sequence[Limit]:
+    """What holds for a key by its rule, or else by what people have set for it, or by default."""
+    if entry.rule is None:
+        own = desk.board.view.limits.get(entry.key)
+        return [desk.node.default_limit] if own is None else [own, desk.node.default_limit]
+    for rule in () if desk.rules is None else desk.rules.rules:
+        if rule.rule_id == entry.rule:
+            limits: Sequence[Limit] = rule.overrides.get(entry.key, rule.limits)
+            return limits
+    return ()
 
 
 def _limits_of_rule(desk: Desk, rule_id: str) -> list[Limit]:
