@@ -38,6 +38,9 @@ class Kind(Enum):
     """Count and report, but never deny."""
 
 
+TAKE = Kind.TAKE
+
+
 class Charge:
     """`cost` units of `rate` for `key`.
 
@@ -54,7 +57,7 @@ class Charge:
         cost: int = 1,
         algorithm: str | None = None,
         *,
-        kind: Kind = Kind.TAKE,
+        kind: Kind = TAKE,
         rule: str | None = None,
     ) -> None:
         self.key = key
@@ -68,6 +71,10 @@ class Charge:
         self.rule = rule
         if cost is not ONE:  # The usual cost needs no check; `True` is another object.
             require_cost(cost)
+        if kind is not TAKE:
+            require_kind(kind)
+        if rule is not None:
+            require_rule(rule)
 
     @classmethod
     def of_limits(
@@ -159,14 +166,30 @@ def require_steps(steps: int) -> None:
 
 def require_namespace(namespace: object) -> None:
     """Refuse namespaces that are no text."""
-    if not isinstance(namespace, str):
-        raise UsageError(f"a namespace is text, not {namespace!r}")
+    require_text("namespace", namespace)
+
+
+def require_rule(rule: object) -> None:
+    """Refuse names of rules that are no text."""
+    require_text("rule", rule)
+
+
+def require_text(name: str, value: object) -> None:
+    """Refuse what is no text, or none that every engine could store."""
+    if not isinstance(value, str):
+        raise UsageError(f"a {name} is text, not {value!r}")
     try:
-        namespace.encode()
+        value.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the namespace {namespace!r} holds half a surrogate pair and is not text"
+            f"the {name} {value!r} holds half a surrogate pair and is not text"
         ) from None
+
+
+def require_kind(kind: object) -> None:
+    """Refuse anything but a `Kind`, also its value."""
+    if not isinstance(kind, Kind):
+        raise UsageError(f"a kind is one of Kind, such as Kind.PEEK, not {kind!r}")
 
 
 def require_cost(cost: object) -> None:

@@ -27,7 +27,7 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
-from headgate.charge import MAX_STEPS
+from headgate.charge import MAX_STEPS, Kind
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -829,6 +829,29 @@ class TestBadInput:
             with pytest.raises(UsageError, match="key"):
                 call()
         assert limiter.check("fine", "5/minute").remaining == 5
+
+    @pytest.mark.parametrize("name", BAD_KEYS)
+    def test_bad_keys_are_refused_also_beside_known_ones(self, name: str, limiter: Limiter) -> None:
+        """Where everything else of the request has its fast path."""
+        key: str = BAD_KEYS[name]  # type: ignore[assignment]
+        limiter.hit("known", "5/minute")
+        for charges in (
+            [Charge(key, "5/minute")],
+            [Charge("known", "5/minute"), Charge(key, "5/minute")],
+        ):
+            with pytest.raises(UsageError, match="key"):
+                limiter.decide(charges)
+        assert limiter.check("known", "5/minute").remaining == 4
+
+    @pytest.mark.parametrize("rule", [5, ["rule"], b"rule", "\ud800"])
+    def test_rules_that_are_no_text_are_refused(self, rule: str) -> None:
+        with pytest.raises(UsageError, match="rule"):
+            Charge("k", "5/minute", rule=rule)
+
+    @pytest.mark.parametrize("kind", ["peek", None, 0, ["peek"]])
+    def test_kinds_that_are_none_are_refused(self, kind: Kind) -> None:
+        with pytest.raises(UsageError, match="kind"):
+            Charge("k", "5/minute", kind=kind)
 
     def test_any_other_text_is_a_key_of_its_own(self, limiter: Limiter) -> None:
         """Control characters, braces and look-alikes are data; no two of them are mixed up."""

@@ -116,6 +116,11 @@ def take_all_of(core: Core, by_rule: dict[str | None, Known]) -> TakeAll:
         for _ in turns:
             try:
                 return _take_all(by_rule, charges, ticks() // 1000 + epoch_us)
+            except TypeError:  # As in `hit_of`.
+                asked: Any = charges
+                for charge in asked:
+                    require_key(charge.key)
+                raise
             finally:
                 give(None)
         raise AssertionError

@@ -28,6 +28,8 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ..algorithms import NEVER
+from ..algorithms.base import MAX_EXACT, require_whole
+from ..charge import require_text
 from ..decision import Context, Decision
 
 if TYPE_CHECKING:
@@ -111,6 +113,13 @@ class Page(NamedTuple):
 
     entries: list[Entry]
     cursor: str
+
+
+def require_page(prefix: object, cursor: object, limit: object) -> None:
+    """Refuse to list what no engine could: a page has at least one entry, and the rest is text."""
+    require_text("prefix", prefix)
+    require_text("cursor", cursor)
+    require_whole("limit", limit, 1, MAX_EXACT)
 
 
 class Engine(Protocol):

@@ -24,7 +24,7 @@ from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._core import Core
 from ._hits import Known, hit_of, run_of, take_all_of
-from .base import Entry, Hit, HitRun, Page, Usage, combined
+from .base import Entry, Hit, HitRun, Page, Usage, combined, require_page
 from .state_file import SAVE_EVERY, StateFile
 
 if TYPE_CHECKING:
@@ -196,6 +196,7 @@ class MemoryEngine:
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """Keys in use, in the order of their text; the cursor is the last one seen."""
+        require_page(prefix, cursor, limit)
         core = self._core
         with core.lock:  # Only to copy: decisions wait for as long as it is held.
             now_us = self.clock.now_us()

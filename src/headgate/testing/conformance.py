@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ..clock import ManualClock
 from ..engines.memory import MemoryEngine
+from ..errors import UsageError
 from .differential import play_program, random_program
 from .story import Story, all_stories, differences, replay, retold
 
@@ -65,6 +66,24 @@ class EngineConformance:
             model_clock = ManualClock(clock.now_us() / 1_000_000)
             expected = play_program(program, MemoryEngine(clock=model_clock), model_clock)
             assert play_program(program, engine, clock) == expected, f"seed {seed}"
+
+    @pytest.mark.parametrize(
+        "page",
+        [
+            ("", "", 0),
+            ("", "", -1),
+            ("", "", 1.0),
+            ("", "", True),
+            (5, "", 1),
+            ("\ud800", "", 1),
+            ("", 5, 1),
+        ],
+        ids=repr,
+    )
+    def test_it_refuses_to_list_what_is_no_page(self, page: Any, engine: Engine) -> None:
+        """A mistake of the caller is told as one."""
+        with pytest.raises(UsageError):
+            engine.list_keys(*page)
 
     def test_namespaces_never_meet(self, engine: Engine) -> None:
         """The same key in two namespaces is two keys."""

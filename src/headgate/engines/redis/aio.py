@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...algorithms import CalendarWindow
 from ...charge import ONE, Charge, Request
 from ...errors import EngineError
+from ..base import require_page
 from .advice import warn_about_eviction
 from .batcher import Batch, Batcher, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
@@ -160,6 +161,7 @@ class AsyncRedisEngine(Shell):
 
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
         """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
+        require_page(prefix, cursor, limit)
         nodes = await self._nodes()
         listing = self._operations.listing(prefix, cursor, limit, len(nodes))
         outcome: Any = None
