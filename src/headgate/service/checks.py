@@ -184,7 +184,7 @@ class Checks:
         return bound
 
     def _require_known_window(self, limit: Limit) -> None:
-        """Refuse to begin a table for yet another window: the memory engine keeps each of them for good."""
+        """Refuse to begin a table for yet another window: the memory engine drops only those that nobody uses, and callers choose them."""
         if limit.identity in self._windows:
             return
         if len(self._windows) >= MAX_WINDOWS:
