@@ -168,13 +168,8 @@ class Connection(HttpToolsProtocol):
             self._common_lines = b"".join(b"%b: %b\r\n" % pair for pair in common)
         if close:
             lines += CLOSE
-        return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (
-            STATUS_LINE[status],
-            self._common_lines,
-            lines,
-            len(body),
-            body,
-        )
+        end = b"content-length: %d\r\n\r\n" % len(body)
+        return b"".join((STATUS_LINE[status], self._common_lines, lines, end, body))
 
     def _flush(self) -> None:
         out = self._out

@@ -24,6 +24,8 @@ UNNAMED: Final = "default"
 """The name of the policy of a limit that belongs to no rule."""
 NO_LIMIT: Final = UNLIMITED[0]
 US_PER_SECOND: Final = 1_000_000
+NS_PER_SECOND: Final = 1_000_000_000
+ROUND_UP: Final = US_PER_SECOND - 1
 MAX_KNOWN: Final = 10_000
 
 _known: dict[int, tuple[Limit, bytes, str | None]] = {}
@@ -33,28 +35,25 @@ _known: dict[int, tuple[Limit, bytes, str | None]] = {}
 def decision_lines(decision: Decision, took_ns: int) -> bytes:
     r"""The header lines of a decision, each ended by `\r\n`, in lower case, with the content type before them."""
     _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
-    if context[4] or limit is NO_LIMIT or retry_after_us < 0:
+    if context[4] or limit is NO_LIMIT or retry_after_us < 0 or took_ns >= NS_PER_SECOND:
         return _lines_of_several(decision, took_ns)
     known = _known.get(id(limit))
     if known is None or known[2] != context[2]:
         known = _learn(limit, context[2])
-    reset_after = -(-reset_after_us // US_PER_SECOND)
-    took_s, took_us = divmod(took_ns // 1_000, US_PER_SECOND)
-    lines = known[1] % (
-        remaining,
-        reset_after if allowed else _retry_after(retry_after_us),
-        remaining,
-        int(time()) + reset_after,
-        took_s,
-        took_us,
-    )
+    reset_after = (reset_after_us + ROUND_UP) // US_PER_SECOND
+    reset_at, took_us = int(time()) + reset_after, took_ns // 1_000
     if allowed:
-        return lines
-    return lines + b"retry-after: %d\r\n" % _retry_after(retry_after_us)
+        return known[1] % (remaining, reset_after, remaining, reset_at, took_us)
+    retry_after = _retry_after(retry_after_us)
+    lines = known[1] % (remaining, retry_after, remaining, reset_at, took_us)
+    return lines + b"retry-after: %d\r\n" % retry_after
 
 
 def _lines_of_several(decision: Decision, took_ns: int) -> bytes:
-    """The same when several limits had a part in it, or none, or it never passes: every policy is told; the older trio is about the one that spoke."""
+    """The same where anything is unusual: several limits, none, no retry that passes, a second or more.
+
+    Every policy is told; the older trio is about the one that spoke.
+    """
     policies, states = [], []
     enforced = [one for one in decision.rules if one.source != "shadow"]
     for one in enforced:
@@ -123,7 +122,7 @@ def _learn(limit: Limit, rule: str | None) -> tuple[Limit, bytes, str | None]:
         f"x-ratelimit-limit: {limit.limit}",
         "x-ratelimit-remaining: %d",
         "x-ratelimit-reset: %d",
-        "x-process-time: %d.%06d",
+        "x-process-time: 0.%06d",
     )
     if len(_known) >= MAX_KNOWN:
         _known.clear()

@@ -42,6 +42,8 @@ QUIET: Final = 2.0
 """A connection that has been idle for so many seconds is closed while draining."""
 HANDSHAKE: Final = 0.3
 """Seconds for connections to be completed that had begun when newcomers were turned away: one round trip, anywhere on earth."""
+YOUNG: Final = 20_000
+"""How many objects may be new before the collector looks for rings among them. A batch makes hundreds, and none of them is in one."""
 TICKS_PER_SECOND: Final = 10
 ACCEPTED: Final = 256
 ACCEPTED_OF_SHARED: Final = 4
@@ -64,6 +66,7 @@ def run_node(
     server = make_server(node, certificate, nobody_stays)
     gc.collect()
     gc.freeze()  # What is there now stays; the collector need not walk through it again and again.
+    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
     server.run(sockets=[sock])
 
 

@@ -151,6 +151,7 @@ class Answer(PlainAnswer, gc=False, omit_defaults=True):
 T = TypeVar("T", bound=msgspec.Struct)
 
 encode = msgspec.json.Encoder().encode
+BACKSLASH: Final = ord("\\")
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ESCAPES = re.compile(
@@ -241,7 +242,8 @@ def read(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
         value = decoder.decode(body)
     except UNREADABLE as error:
         refuse(error, body)
-    if body.count(b":") == encode(value).count(b":") and b"\\" not in body:
+    # To look for a number among bytes is five times as fast as to look for bytes.
+    if BACKSLASH not in body and body.count(b":") == encode(value).count(b":"):
         return value, 0  # It is certainly all that the body says.
     return value, unknown_fields(read_twice(body), type(value))
 
