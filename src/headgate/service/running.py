@@ -55,7 +55,7 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
 def run_worker(
     settings: Settings, sock: socket.socket, worker: int, shared: Path, all_end: ctypes.c_bool
 ) -> None:
-    """The life of a worker process; `all_end` is set when it does not end alone."""
+    """The life of a worker process; `all_end` is set when it does not end alone. Without their parent all end, too."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # The terminal's is for the parent, who passes it on.
@@ -63,7 +63,12 @@ def run_worker(
     port: int = sock.getsockname()[1]
     sock.settimeout(0)
     node = build_node(settings, port=port, worker=worker, shared_dir=shared)
-    run_node(equipped(node), sock, nobody_stays=lambda: all_end.value)
+    parent = multiprocessing.parent_process()
+
+    def nobody_stays() -> bool:
+        return all_end.value or (parent is not None and not parent.is_alive())
+
+    run_node(equipped(node), sock, nobody_stays=nobody_stays)
 
 
 class Supervisor:
