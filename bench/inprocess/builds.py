@@ -15,9 +15,11 @@ import headgate
 from ..compiled import COMPILED, is_current
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
+    from types import ModuleType
 
-    from headgate import AsyncLimiter, Charge, Limiter
+    from headgate import AsyncLimiter, Charge, Limit, Limiter
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Build:
     limiter: type[Limiter]
     async_limiter: type[AsyncLimiter]
     charge: type[Charge]
+    algorithms: Mapping[str, type[Limit]]
 
     def __call__(self, algorithm: str) -> str:
         """What an algorithm of this build is called in tables."""
@@ -47,14 +50,19 @@ def load(name: str, folder: Path) -> Build:
         for module in [one for one in sys.modules if _is_headgate(one)]:
             del sys.modules[module]
         sys.modules.update(ours)
-    return Build(name, package.Limiter, package.AsyncLimiter, package.Charge)
+    return _build(name, package)
+
+
+def _build(name: str, package: ModuleType) -> Build:
+    algorithms = package.algorithms.ALGORITHMS
+    return Build(name, package.Limiter, package.AsyncLimiter, package.Charge, algorithms)
 
 
 def _is_headgate(module: str) -> bool:
     return module.partition(".")[0] in {"headgate", "headgate__mypyc"}
 
 
-PURE = Build("pure", headgate.Limiter, headgate.AsyncLimiter, headgate.Charge)
+PURE = _build("pure", headgate)
 BUILDS = [PURE]
 if is_current():
     BUILDS.append(load("compiled", COMPILED))

@@ -31,9 +31,12 @@ from .builds import BUILDS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headgate import Limit
+
     from ..harness import Keys
     from .builds import Build
 
+DAY_US = 86_400_000_000
 PACKAGES = ("headgate", "limits", "throttled-py", "pyrate-limiter")
 
 
@@ -87,6 +90,7 @@ class Headgate:
     def __init__(self, build: Build, algorithm: str, limit: int) -> None:
         self.limiter = build.limiter()
         self.charge = build.charge
+        self.ready: Limit = build.algorithms[algorithm](limit, DAY_US)
         self.rate = f"{limit}/day"
         self.algorithm = algorithm
 
@@ -109,15 +113,9 @@ class Headgate:
 
     def run_three_charges(self, keys: Keys) -> None:
         """Charge three keys together, all or nothing."""
-        limiter, rate, algorithm, charge = self.limiter, self.rate, self.algorithm, self.charge
+        limiter, ready, charge = self.limiter, self.ready, self.charge
         for key in keys:
-            limiter.decide(
-                [
-                    charge(key, rate, algorithm=algorithm),
-                    charge("org:7", rate, algorithm=algorithm),
-                    charge("everybody", rate, algorithm=algorithm),
-                ]
-            )
+            limiter.decide([charge(key, ready), charge("org:7", ready), charge("everybody", ready)])
 
     def settle(self) -> None:
         """Nothing runs in the background."""

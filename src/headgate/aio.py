@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import flow
-from .charge import Charge, Kind, Request, request_of, require_namespace, require_steps, shown
+from .charge import Charge, Kind, Request, request_of, require_steps, require_text, shown
 from .decision import Decision
 from .decorator import is_async, limited_async
 from .driver import run_async
@@ -67,7 +67,7 @@ class AsyncLimiter:
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
-        require_namespace(namespace)
+        require_text("namespace", namespace)
         self._log = logger_of(logger)
         opened = open_async_engine(engine, clock, self._log)
         self._owns_engine = isinstance(engine, str) or is_client(engine)

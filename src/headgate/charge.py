@@ -6,39 +6,33 @@ hold for it, and a cost.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from .algorithms.base import MAX_EXACT, require_whole
+from .algorithms.base import MAX_EXACT, Whole, require_whole
 from .errors import UsageError
-from .rate import RateLike, known_limits, limits_of
+from .kind import Kind as Kind  # noqa: PLC0414 - offered here as well
+from .rate import LIMITS, RateLike, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from .algorithms import Limit
 
-MAX_KEY_BYTES = 8_192
-MAX_STEPS = 128
+MAX_KEY_BYTES: Final = 8_192
+MAX_STEPS: Final = 128
 """How many limits one request may ask, over all of its charges: it is decided in one go."""
-ONE = 1
-MAX_SHOWN = 256
+ONE: Final = 1
+MAX_SHOWN: Final = 256
 
 
-class Kind(Enum):
-    """What a charge does."""
+class Text(Protocol):
+    """A string, as far as a type checker can tell; see `Whole`."""
 
-    TAKE = "take"
-    """Take the units if every charge of the request fits."""
-    PEEK = "peek"
-    """Say whether they would fit; change nothing."""
-    FORCE = "force"
-    """Charge without asking, if the others fit."""
-    SHADOW = "shadow"
-    """Count and report, but never deny."""
+    def casefold(self) -> str:
+        """What strings have and bytes have not."""
 
 
-TAKE = Kind.TAKE
+TAKE: Final = Kind.TAKE
 
 
 class Charge:
@@ -46,56 +40,54 @@ class Charge:
 
     >>> Charge("user:42", "100/minute", cost=3)
     Charge('user:42', 3 of SlidingWindow(limit=100, window_us=60000000))
+
+    A limit that is ready, such as `FixedWindow(100, 60_000_000)`, is a rate as well, and the fastest one: nothing has to be looked up.
     """
 
     __slots__ = ("cost", "key", "kind", "limits", "rule")
 
     def __init__(
         self,
-        key: str,
+        key: Text,
         rate: RateLike,
-        cost: int = 1,
-        algorithm: str | None = None,
+        cost: Whole = 1,
+        algorithm: Text | None = None,
         *,
         kind: Kind = TAKE,
-        rule: str | None = None,
+        rule: Text | None = None,
     ) -> None:
-        self.key = key
-        self.limits: tuple[Limit, ...] = (
-            known_limits(rate, algorithm)  # The usual case, in one look.
-            if type(rate) is str and (algorithm is None or type(algorithm) is str)
-            else limits_of(rate, algorithm)
-        )
-        self.cost = cost
-        self.kind = kind
-        self.rule = rule
-        if cost is not ONE:  # The usual cost needs no check; `True` is another object.
-            require_cost(cost)
-        if kind is not TAKE:
-            require_kind(kind)
-        if rule is not None:
-            require_rule(rule)
-
-    @classmethod
-    def of_limits(
-        cls, key: str, limits: tuple[Limit, ...], cost: int, kind: Kind, rule: str | None
-    ) -> Charge:
-        """A charge of limits that are ready, and a cost that was checked."""
-        charge = cls.__new__(cls)
-        charge.key, charge.limits, charge.cost, charge.rule = key, limits, cost, rule
-        charge.kind = kind
-        return charge
+        self.key: str = key if type(key) is str else require_key(key)
+        limit: Any = rate
+        named: Any = algorithm
+        ready = named is None and type(limit) in LIMITS
+        self.limits: tuple[Limit, ...] = (limit,) if ready else limits_of(limit, named)
+        # The usual cost needs no check; `True` is another object.
+        self.cost: int = 1 if cost is ONE else require_cost(cost)
+        self.kind: Kind = kind if kind is TAKE else require_kind(kind)
+        self.rule: str | None = None if rule is None else require_text("rule", rule)
 
     def of_kind(self, kind: Kind) -> Charge:
         """The same charge, of another kind."""
-        twin = Charge.__new__(Charge)
-        twin.key, twin.limits, twin.cost, twin.rule = self.key, self.limits, self.cost, self.rule
-        twin.kind = kind
-        return twin
+        return ReadyCharge(self.key, self.limits, self.cost, kind, self.rule)
 
     def __repr__(self) -> str:
         limits = " and ".join(map(repr, self.limits))
         return f"Charge({self.key!r}, {self.cost} of {limits})"
+
+
+class ReadyCharge(Charge):
+    """A charge of limits that are ready, and of everything else that was checked before."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, key: str, limits: tuple[Limit, ...], cost: int, kind: Kind, rule: str | None
+    ) -> None:
+        self.key = key
+        self.limits = limits
+        self.cost = cost
+        self.kind = kind
+        self.rule = rule
 
 
 class Request(NamedTuple):
@@ -113,7 +105,7 @@ class Request(NamedTuple):
 def request_of(charges: Iterable[Charge]) -> Request:
     """One request of all these charges, if that is what they are."""
     try:
-        together = tuple(charges)
+        together: tuple[Any, ...] = tuple(charges)
     except TypeError:
         raise UsageError(
             f"charges come in a list, such as [{_EXAMPLE}], not as {charges!r}"
@@ -132,7 +124,7 @@ def request_of(charges: Iterable[Charge]) -> Request:
     return tuple.__new__(Request, (together, 0, 0, None))  # Much faster than to call the class.
 
 
-_EXAMPLE = "Charge('user:42', '100/minute')"
+_EXAMPLE: Final = "Charge('user:42', '100/minute')"
 
 
 def shown(key: str) -> str:
@@ -140,7 +132,7 @@ def shown(key: str) -> str:
     return key[:MAX_SHOWN]
 
 
-def require_key(key: object) -> None:
+def require_key(key: object) -> str:
     """Refuse keys that no engine could store, or that would be stored differently by two of them."""
     if not isinstance(key, str):
         raise UsageError(f"a key is text, not {key!r}; turn it into a string first")
@@ -154,6 +146,7 @@ def require_key(key: object) -> None:
         raise UsageError(f"the key {key!r} holds half a surrogate pair and is not text") from None
     if size > MAX_KEY_BYTES:
         raise UsageError(f"a key has at most {MAX_KEY_BYTES} bytes, not {size}; hash it first")
+    return key
 
 
 def require_steps(steps: int) -> None:
@@ -164,17 +157,7 @@ def require_steps(steps: int) -> None:
         )
 
 
-def require_namespace(namespace: object) -> None:
-    """Refuse namespaces that are no text."""
-    require_text("namespace", namespace)
-
-
-def require_rule(rule: object) -> None:
-    """Refuse names of rules that are no text."""
-    require_text("rule", rule)
-
-
-def require_text(name: str, value: object) -> None:
+def require_text(name: str, value: object) -> str:
     """Refuse what is no text, or none that every engine could store."""
     if not isinstance(value, str):
         raise UsageError(f"a {name} is text, not {value!r}")
@@ -184,14 +167,16 @@ def require_text(name: str, value: object) -> None:
         raise UsageError(
             f"the {name} {value!r} holds half a surrogate pair and is not text"
         ) from None
+    return value
 
 
-def require_kind(kind: object) -> None:
+def require_kind(kind: object) -> Kind:
     """Refuse anything but a `Kind`, also its value."""
     if not isinstance(kind, Kind):
         raise UsageError(f"a kind is one of Kind, such as Kind.PEEK, not {kind!r}")
+    return kind
 
 
-def require_cost(cost: object) -> None:
+def require_cost(cost: object) -> int:
     """Refuse anything but a whole number from 0 to 2**53 - 1."""
-    require_whole("cost", cost, 0, MAX_EXACT)
+    return require_whole("cost", cost, 0, MAX_EXACT)

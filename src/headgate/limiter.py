@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .charge import Charge, Kind, Request, request_of, require_namespace, require_steps
+from .charge import Charge, Kind, Request, request_of, require_steps, require_text
 from .decorator import is_async, limited, limited_async
 from .driver import run, run_async
 from .engines.base import Awaited, Engine
@@ -77,7 +77,7 @@ class Limiter:
         logger: logging.Logger | None = None,
         clock: Clock | None = None,
     ) -> None:
-        require_namespace(namespace)
+        require_text("namespace", namespace)
         self._log = logger_of(logger)
         opened = open_engine(engine, clock, self._log)
         self._owns_engine = isinstance(engine, str) or is_client(engine)

@@ -151,6 +151,9 @@ class Rate:
         return f"Rate.parse({str(self)!r})"
 
 
+LIMITS = frozenset({*ALGORITHMS.values(), CalendarWindow})
+"""The classes of limits that every engine knows how to count."""
+
 RateLike: TypeAlias = str | Rate | Limit
 """What every call that takes a rate accepts: text, a `Rate`, or a ready limit such as `TokenBucket`."""
 
@@ -169,7 +172,7 @@ def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]
         return known_limits(rate, algorithm)
     if algorithm is not None:
         refuse(f"{rate!r} already says how it is counted; leave out algorithm={algorithm!r}")
-    if not isinstance(rate, tuple(ALGORITHMS.values())):
+    if type(rate) not in LIMITS:
         refuse(f"a rate is text such as '100/minute', a Rate or a limit, not {rate!r}")
     return (rate,)
 

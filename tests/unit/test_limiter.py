@@ -835,12 +835,9 @@ class TestBadInput:
         """Where everything else of the request has its fast path."""
         key: str = BAD_KEYS[name]  # type: ignore[assignment]
         limiter.hit("known", "5/minute")
-        for charges in (
-            [Charge(key, "5/minute")],
-            [Charge("known", "5/minute"), Charge(key, "5/minute")],
-        ):
+        for others in ([], [Charge("known", "5/minute")]):
             with pytest.raises(UsageError, match="key"):
-                limiter.decide(charges)
+                limiter.decide([*others, Charge(key, "5/minute")])
         assert limiter.check("known", "5/minute").remaining == 4
 
     @pytest.mark.parametrize("rule", [5, ["rule"], b"rule", "\ud800"])

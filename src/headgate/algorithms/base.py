@@ -45,15 +45,15 @@ Bounds: TypeAlias = tuple[int, int, Start]
 
 NO_BOUNDS: Final[Bounds] = (0, 0, 0)
 
-NEVER = -1
+NEVER: Final = -1
 """`retry_after_us` of a cost that can never fit, however long one waits."""
 
-MAX_EXACT = 2**53 - 1
+MAX_EXACT: Final = 2**53 - 1
 """The largest integer that a double holds exactly, and so the largest number anywhere."""
 
-MIN_WINDOW_US = 1_000
-MAX_WINDOW_US = 366 * 86_400 * 1_000_000
-MAX_MEMBERS = 100_000
+MIN_WINDOW_US: Final = 1_000
+MAX_WINDOW_US: Final = 366 * 86_400 * 1_000_000
+MAX_MEMBERS: Final = 100_000
 """How many separate entries (requests in a log, holders of slots) one key may keep."""
 
 

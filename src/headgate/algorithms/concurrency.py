@@ -11,14 +11,14 @@ state maps each token to `(since_us, ttl_us, cost)`; it is treated as a value an
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from .base import MAX_EXACT, MAX_MEMBERS, NEVER, Answer, Limit, Whole, require_whole
 
 Holders: TypeAlias = dict[str, tuple[int, int, int]]
 
-MIN_TTL_US = 1_000
-MAX_TTL_US = 86_400_000_000
+MIN_TTL_US: Final = 1_000
+MAX_TTL_US: Final = 86_400_000_000
 
 
 class Concurrency(Limit):

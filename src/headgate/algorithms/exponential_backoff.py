@@ -19,7 +19,7 @@ cool-down began (0 for never).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from .base import (
     MAX_EXACT,
@@ -34,7 +34,7 @@ from .base import (
     require_window,
 )
 
-MAX_LEVEL = 20
+MAX_LEVEL: Final = 20
 
 Pressure: TypeAlias = tuple[Start, int, int, int, int, int]
 

@@ -14,7 +14,7 @@ without copying. A take from a state that is not the newest cuts off what an aba
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from .base import (
     MAX_EXACT,
@@ -28,7 +28,7 @@ from .base import (
 )
 
 Log = tuple[list[int], int, int, int]
-EMPTY: Log = ([], 0, 0, 0)
+EMPTY: Final[Log] = ([], 0, 0, 0)
 
 
 class SlidingLog(Limit):

@@ -26,7 +26,7 @@ divides the window it is taken, so that retry times come out round. The state is
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from .base import (
     MAX_EXACT,
@@ -41,10 +41,10 @@ from .base import (
     require_window,
 )
 
-MAX_STEPS = 2**20
-MAX_PRODUCT = 2**51
+MAX_STEPS: Final = 2**20
+MAX_PRODUCT: Final = 2**51
 """The largest count · steps; the sum of three of them (previous, current, cost) is still exact."""
-MAX_LIMIT = 2**43
+MAX_LIMIT: Final = 2**43
 """Leaves at least 256 steps."""
 
 Counters: TypeAlias = tuple[Start, int, int]

@@ -20,7 +20,7 @@ exceeded, and is at most 0.4 % slower at the fastest rate allowed (one unit a mi
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from .base import (
     MAX_EXACT,
@@ -33,11 +33,11 @@ from .base import (
     require_window,
 )
 
-GRAIN = 256
-GRAIN_BITS = 8
-ROUND_UP = GRAIN - 1
-STAMP_SHIFT = 53
-BACKLOG_MASK = (1 << STAMP_SHIFT) - 1
+GRAIN: Final = 256
+GRAIN_BITS: Final = 8
+ROUND_UP: Final = GRAIN - 1
+STAMP_SHIFT: Final = 53
+BACKLOG_MASK: Final = (1 << STAMP_SHIFT) - 1
 
 
 class TokenBucket(Candidate):

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 from ..algorithms import FixedWindow
-from ..charge import MAX_STEPS, Charge, Kind
+from ..charge import MAX_STEPS, Charge, Kind, ReadyCharge
 from .conditions import why_not
 from .identify import Identify, is_plain
 
@@ -50,9 +50,7 @@ class Counting:
         if self._plain is not None and facts.cost is None:
             key = self._plain(facts)  # The usual case, in front of the questions.
             if key and is_plain(key):
-                return Charge.of_limits(
-                    key, rule.limits, rule.cost.default, self._kind, rule.rule_id
-                )
+                return ReadyCharge(key, rule.limits, rule.cost.default, self._kind, rule.rule_id)
         return self._charge(facts)
 
     def _charge(self, facts: Facts) -> Charge | None:
@@ -75,7 +73,7 @@ class Counting:
         kind = self._kind
         if rule.enforce_percent < 100 and not is_enforced(rule, key):
             kind = Kind.SHADOW
-        return Charge.of_limits(key, limits, cost, kind, rule.rule_id)
+        return ReadyCharge(key, limits, cost, kind, rule.rule_id)
 
     def why_exempt(self, facts: Facts, identity: Identity) -> str | None:
         """Why the rule leaves this request alone, in words; `None` if it does not."""
@@ -100,7 +98,7 @@ def fitting(charges: Sequence[Charge]) -> tuple[Charge, ...]:
             room -= len(charge.limits)
             if room < 0:
                 cost = charge.cost or 1
-                return (Charge.of_limits(charge.key, DENY, cost, Kind.TAKE, charge.rule),)
+                return (ReadyCharge(charge.key, DENY, cost, Kind.TAKE, charge.rule),)
     kept = []
     for charge in charges:
         if charge.kind is not Kind.TAKE:

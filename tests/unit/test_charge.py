@@ -1,0 +1,73 @@
+"""Charges: what they are made of, and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import headgate
+from headgate import CalendarWindow, Charge, FixedWindow, Rate, UsageError
+from headgate.algorithms import Calendar
+from headgate.charge import Kind
+
+MINUTE_US = 60_000_000
+
+
+def test_text_a_rate_and_a_limit_say_the_same() -> None:
+    limit = FixedWindow(5, MINUTE_US)
+    as_text = Charge("a", "5/minute", algorithm="fixed_window")
+    as_rate = Charge("a", Rate.parse("5/minute"), 1, "fixed_window")
+    assert as_text.limits == as_rate.limits == Charge("a", limit).limits == (limit,)
+
+
+def test_a_calendar_window_is_a_limit_as_well() -> None:
+    limit = CalendarWindow(5, Calendar("month"))
+    assert Charge("a", limit).limits == (limit,)
+
+
+def test_a_charge_of_another_kind_is_the_same_otherwise() -> None:
+    charge = Charge("a", "5/minute; 50/hour", 3, rule="login")
+    peek = charge.of_kind(Kind.PEEK)
+    assert peek.kind is Kind.PEEK
+    assert charge.kind is Kind.TAKE
+    assert (peek.key, peek.limits, peek.cost, peek.rule) == ("a", charge.limits, 3, "login")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"key": 42}, "a key is text, not 42"),
+        ({"key": b"a"}, "a key is text, not b'a'"),
+        ({"key": None}, "a key is text, not None"),
+        ({"rate": 5}, "a rate is text such as '100/minute', a Rate or a limit, not 5"),
+        ({"rate": None}, "a rate is text"),
+        ({"algorithm": 5}, "an algorithm is named by text"),
+        (
+            {"rate": FixedWindow(5, MINUTE_US), "algorithm": "fixed_window"},
+            "already says how it is counted",
+        ),
+        ({"cost": True}, "cost must be a whole number, not True"),
+        ({"cost": 1.0}, "cost must be a whole number, not 1.0"),
+        ({"cost": -1}, "cost must be between 0 and"),
+        ({"cost": 2**53}, "cost must be between 0 and"),
+        ({"kind": "take"}, "a kind is one of Kind"),
+        ({"rule": 7}, "a rule is text, not 7"),
+        ({"rule": "\ud800"}, "half a surrogate pair"),
+    ],
+    ids=str,
+)
+def test_what_is_no_charge_is_refused_when_it_is_made(
+    arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words.replace("(", r"\(")):
+        Charge(**{"key": "a", "rate": "5/minute", **arguments})
+
+
+@pytest.mark.skipif(headgate.compiled, reason="nobody can derive from what is compiled")
+def test_limits_that_engines_do_not_know_are_refused() -> None:
+    class Own(FixedWindow):
+        """A limit that no engine knows of."""
+
+    with pytest.raises(UsageError, match=r"not .*Own"):
+        Charge("a", Own(5, MINUTE_US))
