@@ -479,8 +479,8 @@ def test_one_request_asks_at_most_128_limits() -> None:
 def test_slots_are_held_renewed_and_let_go() -> None:
     async def main() -> None:
         reports = AsyncLimiter().concurrency("reports", 1)
-        async with reports.slot(ttl=0.06):
-            await asyncio.sleep(0.2)
+        async with reports.slot(ttl=0.5):
+            await asyncio.sleep(0.8)
             assert await reports.stats() == Stats(1, 1, 0.0, 0)
             assert not await reports.check()
             with pytest.raises(RateLimitExceeded):
