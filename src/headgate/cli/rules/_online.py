@@ -108,18 +108,11 @@ def answered(args: argparse.Namespace, work: Callable[[], int]) -> int:
 
 
 def make(args: argparse.Namespace, plan: Plan) -> int:
-    """Show what a plan would change, and make it unless this is a dry run."""
-    if not args.dry_run:
-        plan.require_wanted(
-            force=args.force
-        )  # First: what is shown below looks like what was done.
+    """Make what a plan would change, or only show it if this is a dry run."""
     screen = Screen()
-    if not args.json:
-        show(plan.difference, screen)
-        for warning in plan.warnings:
-            screen.write(f"  {screen.paint('warning', YELLOW)} {escaped(str(warning))}")
-    plan.require_wanted(force=args.force)
     if args.dry_run or (plan.changes_nothing and not args.force):
+        _show_plan(args, plan, screen)
+        plan.require_wanted(force=args.force)
         _tell_unmade(args, plan, screen)
         return 0
     clock: Clock = args.clock
@@ -130,6 +123,7 @@ def make(args: argparse.Namespace, plan: Plan) -> int:
         force=args.force,
         progress=progress_bar(),
     )
+    _show_plan(args, plan, screen)  # Not before: it reads like what was done.
     if args.json:
         print(json.dumps(_answer(plan, entry)))
     else:
@@ -137,6 +131,14 @@ def make(args: argparse.Namespace, plan: Plan) -> int:
         if entry.warning:
             screen.write(f"  {screen.paint('warning', YELLOW)} {escaped(entry.warning)}")
     return 0
+
+
+def _show_plan(args: argparse.Namespace, plan: Plan, screen: Screen) -> None:
+    if args.json:
+        return
+    show(plan.difference, screen)
+    for warning in plan.warnings:
+        screen.write(f"  {screen.paint('warning', YELLOW)} {escaped(str(warning))}")
 
 
 def show(difference: Difference, screen: Screen) -> None:

@@ -18,7 +18,7 @@ import time
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ConfigError
 from ..reading import read_file
@@ -38,6 +38,7 @@ from .journal import as_bytes, as_text, conflict_with, decode_entry, encode_entr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from io import FileIO
 
     from .location import Location
 
@@ -139,8 +140,9 @@ class FileStore:
                 transient=False,
             ) from error
 
-    def _commit(self, edit: Edit, expected: Snapshot, history: IO[bytes]) -> Entry:
-        lines = _decoded(history)
+    def _commit(self, edit: Edit, expected: Snapshot, history: FileIO) -> Entry:
+        history.seek(0)
+        lines = _decoded(history.read())
         before = self._read() if self._path.exists() else b""
         if _digest(before) != expected.token:
             raise self._conflict(before, lines)
@@ -148,10 +150,8 @@ class FileStore:
         entry = entry_of(edit, (lines[-1]["revision"] if lines else 0) + 1)
         line = self._encoded(entry, before, after, lines)
         end = history.seek(0, os.SEEK_END)
-        history.write(line)
-        history.flush()
-        os.fsync(history.fileno())
         try:
+            self._append(history, line)
             _replace(self._path, after)
         except BaseException:
             history.truncate(end)
@@ -159,6 +159,15 @@ class FileStore:
         if len(lines) >= KEPT_ENTRIES or end + len(line) > MAX_HISTORY_BYTES:
             self._shorten()
         return replace(entry, version=self._path.stat().st_mtime_ns, warning=warning)
+
+    def _append(self, history: FileIO, line: bytes) -> None:
+        """Write a line to the end of the history, and have it on the disk."""
+        try:
+            _write(history, line if _ends_whole(history) else b"\n" + line)
+            os.fsync(history.fileno())
+        except OSError as error:
+            error.filename = str(self._history)
+            raise
 
     def _text(self, edit: Edit, before: bytes) -> tuple[bytes, str]:
         if edit.text is not None:
@@ -211,8 +220,7 @@ class FileStore:
 
     def _lines(self) -> list[dict[str, Any]]:
         try:
-            with self._history.open("rb") as history:
-                return _decoded(history)
+            return _decoded(self._history.read_bytes())
         except OSError:
             return []
 
@@ -220,10 +228,10 @@ class FileStore:
         return decode_entry(json.dumps(line).encode(), (), f"a line of {self._history}")
 
     @contextlib.contextmanager
-    def _locked_history(self) -> Iterator[IO[bytes]]:
-        """The history, for one editor at a time."""
+    def _locked_history(self) -> Iterator[FileIO]:
+        """The history, for one editor at a time. Unbuffered: what could not be written is not tried again on closing."""
         while True:
-            with self._history.open("a+b") as history:
+            with self._history.open("a+b", buffering=0) as history:
                 if fcntl is not None:
                     fcntl.flock(history, fcntl.LOCK_EX)
                 # It may have been replaced by a shorter one while we waited.
@@ -244,15 +252,29 @@ class FileStore:
         _replace(self._history, b"".join(reversed(kept)))
 
 
-def _decoded(history: IO[bytes]) -> list[dict[str, Any]]:
-    history.seek(0)
+def _decoded(history: bytes) -> list[dict[str, Any]]:
     lines = []
-    for line in history:
+    for line in history.split(b"\n"):
         with contextlib.suppress(ValueError):  # Torn, by a machine that went down.
             found = json.loads(line)
             if isinstance(found, dict) and {"revision", "digest", "last_forced"} <= found.keys():
                 lines.append(found)
     return lines
+
+
+def _ends_whole(history: FileIO) -> bool:
+    """Whether the last line has its end; a torn one would swallow what is written behind it."""
+    if history.seek(0, os.SEEK_END) == 0:
+        return True
+    history.seek(-1, os.SEEK_END)
+    return history.read(1) == b"\n"
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    """Write all of it; a disk that is nearly full takes a part."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _head(line: Mapping[str, Any]) -> Head:

@@ -149,6 +149,13 @@ def test_the_guard_asks_for_force(shell: Shell) -> None:
     assert "set (forced)" in shell("history", "rules.yaml")
 
 
+def test_a_change_that_fails_is_not_shown_as_if_it_was_made(shell: Shell) -> None:
+    Path("rules.yaml.history").mkdir()
+    shell("set", "rules.yaml", "login", "rate=11/minute")
+    assert (shell.code, shell.out) == (1, "")
+    assert "rules.yaml.history: Is a directory; nothing was written" in shell.err
+
+
 def test_a_conflict_is_exit_code_1_and_names_the_other(shell: Shell) -> None:
     shell("set", "rules.yaml", "all", "rate=90/minute", "--author", "ann@host")
     answer = shell.json("push", "rules.yaml", "rules.yaml", "--expect", "0")

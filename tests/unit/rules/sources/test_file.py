@@ -1,7 +1,9 @@
 """Rules in a file: how changes are noticed, and how they are made."""
 
+import contextlib
 import json
 import os
+import resource
 import stat
 import threading
 import time
@@ -265,6 +267,49 @@ def test_a_torn_line_in_the_history_is_passed_over(path: Path, store: Store) -> 
         history.write('{"revision": 2, "auth\n')
     Editor(store).push(written(12).encode(), "x.json").make(author="ann", at=0.0)
     assert [entry.revision for entry in store.history()] == [2, 1]
+
+
+@contextlib.contextmanager
+def full_disk_after(file: Path, more: int) -> Iterator[None]:
+    """No file may grow further than `more` bytes beyond this one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("more", [0, 100])
+def test_a_full_disk_leaves_the_history_as_it_was_and_the_next_change_is_in_it(
+    path: Path, store: Store, more: int
+) -> None:
+    Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
+    history = path.parent / "rules.yaml.history"
+    before = history.read_bytes()
+    plan = Editor(store).push(written(12).encode(), "x.json")
+    with (
+        full_disk_after(history, more),
+        pytest.raises(SourceError, match=r"rules.yaml.history: File too large; nothing was writ"),
+    ):
+        plan.make(author="ann", at=0.0)
+    assert (path.read_text(), history.read_bytes()) == (written(11), before)
+    Editor(store).push(written(13).encode(), "x.json").make(author="ann", at=0.0)
+    assert [entry.revision for entry in store.history()] == [2, 1]
+
+
+def test_a_change_behind_half_a_line_is_in_the_history_and_so_is_that_it_was_forced(
+    path: Path, store: Store
+) -> None:
+    """Half a line is what a process leaves that dies while it writes one."""
+    Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
+    with (path.parent / "rules.yaml.history").open("a") as history:
+        history.write('{"revision": 2, "auth')
+    Editor(store).push(written(12, "a").encode(), "x.json").make(author="ann", at=0.0, force=True)
+    assert [(entry.revision, entry.forced) for entry in store.history()] == [(2, True), (1, False)]
+    head = store.read().head
+    assert head is not None
+    assert (head.revision, head.forced) == (2, 2)
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_nothing_changes(tmp_path: Path) -> None:
