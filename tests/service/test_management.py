@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.rules.live import LiveRules
 from tests.servers.fixtures import installed
 from tests.servers.redis import standalone
 from tests.service.inside import Inside, inside
@@ -573,6 +574,77 @@ def test_a_bad_rule_changes_nothing(tmp_path: Path) -> None:
             assert answer.status_code == 422, answer.text
         assert file.read_text() == RULES
         assert len(service.desk.audit.recent(9)) == 1
+
+    inside(story, rules=str(file))
+
+
+@pytest.mark.parametrize("gone", ["missing", "empty"])
+def test_a_change_while_the_rules_file_is_gone_is_refused(tmp_path: Path, gone: str) -> None:
+    """It would leave this one rule in the place of all."""
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+
+    async def story(service: Inside) -> None:
+        rule = {"identifier": "ip_address", "rate": "5/minute"}
+        plain(await service.ask("PUT", "/api/rules/three", {"rule": rule}))
+        if gone == "empty":
+            file.write_text("")
+        else:
+            file.unlink()
+        answer = await service.ask("PUT", "/api/rules/one", {"rule": rule})
+        assert answer.status_code == 409
+        assert "has no rules any more, and the 3 that hold" in answer.json()["detail"]
+        assert not file.exists() or not file.read_text()
+        plain(await service.ask("POST", "/api/rollback", {"revision": 0}))
+        assert file.read_text() == RULES
+        found = plain(await service.ask("GET", "/api/rules"))
+        assert ([one["rule_id"] for one in found["rules"]], found["problem"]) == (
+            ["one", "two"],
+            None,
+        )
+
+    inside(story, rules=str(file))
+
+
+def test_a_change_of_rules_that_this_node_has_refused_needs_force(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+
+    async def story(service: Inside) -> None:
+        rule = {"identifier": "ip_address", "rate": "5/minute"}
+        file.write_text("{rule_id: other, identifier: ip_address, rate: 5/minute}")
+        answer = await service.ask("PUT", "/api/rules/third", {"rule": rule})
+        assert answer.status_code == 409
+        assert "2 of 2 rules would be gone (one, two)" in answer.json()["detail"]
+        plain(await service.ask("PUT", "/api/rules/third", {"rule": rule, "force": True}))
+        found = plain(await service.ask("GET", "/api/rules"))
+        assert ([one["rule_id"] for one in found["rules"]], found["problem"]) == (
+            ["other", "third"],
+            None,
+        )
+
+    inside(story, rules=str(file))
+
+
+def test_a_change_that_does_not_hold_here_yet_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    refresh = LiveRules.refresh
+
+    def too_late(live: LiveRules) -> None:
+        file.unlink()
+        refresh(live)
+
+    async def story(service: Inside) -> None:
+        rule = {"identifier": "ip_address", "rate": "7/minute"}
+        monkeypatch.setattr(LiveRules, "refresh", too_late)
+        answer = await service.ask("PUT", "/api/rules/three", {"rule": rule})
+        assert answer.status_code == 202
+        warning = answer.json()["warnings"][-1]
+        assert warning.startswith("it is written, and does not hold on this node yet: ")
+        assert "no such file" in warning
 
     inside(story, rules=str(file))
 

@@ -1,7 +1,8 @@
 """`PUT` and `DELETE /api/rules/…`, `POST /api/rollback`: changing the rules, in the place that they are kept.
 
 A change is planned first, against the whole set as it would be. It is made only if it works, if the guard has nothing against it or is
-overruled, and if nobody was faster. Who has looked at the rules and thought about them sends their `ETag` back as `If-Match`; then "faster" means:
+overruled, and if nobody was faster. The guard looks at the rules that hold here as well: this node would refuse what is too far from them, and a source
+that has lost its rules must not make them forgotten. Who has looked at the rules and thought about them sends their `ETag` back as `If-Match`; then "faster" means:
 since that look. Stores may block, so all of this runs in threads.
 """
 
@@ -17,6 +18,7 @@ from pydantic import Field
 
 from ...errors import UsageError
 from ...rules.editing import Editor, Plan
+from ...rules.guard import objections
 from ..problems import NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import CHANGED, CONFLICT, caller_of, guarded, needs
@@ -24,7 +26,7 @@ from .models import Reason, Sent, Shown
 from .rules import RuleId, live_rules, loaded, tag_of, with_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ...rules.sources.base import Entry
     from ..desk import Desk
@@ -36,6 +38,7 @@ IfMatch = Annotated[
     Header(description="The `ETag` of the rules that this is a change of; others are left alone."),
 ]
 PROBLEMS = {
+    202: "It is written, and does not hold on this node yet; `warnings` says why",
     409: "The guard objects, somebody was faster, or the rules cannot be changed",
     412: "The rules are not those that `If-Match` names",
 }
@@ -144,9 +147,13 @@ async def _edit(desk: Desk, request: Request, response: Response, wish: Wish) ->
     """Plan a change, note it, make it, and follow it."""
     plan = await with_store(desk, lambda store: wish.plan(Editor(store)))
     _require_match(wish.if_match, plan.base)
-    if plan.objections and not wish.force and not plan.forced:
-        objections = "; ".join(plan.objections)
-        raise ProblemError(CONFLICT, f"{objections}: send it again with force, if you mean it")
+    live = live_rules(desk)
+    if not wish.force and not plan.forced:
+        against = await asyncio.to_thread(_objections, plan, live)
+        if against:
+            raise ProblemError(
+                CONFLICT, f"{'; '.join(against)}: send it again with force, if you mean it"
+            )
     author = caller_of(request).name
 
     def make(store: Any) -> Entry:
@@ -164,13 +171,29 @@ async def _edit(desk: Desk, request: Request, response: Response, wish: Wish) ->
         reason=wish.note,
     ):
         entry = await with_store(desk, make)
-    await asyncio.to_thread(live_rules(desk).refresh)
+    await asyncio.to_thread(live.refresh)
+    warnings = [*map(str, plan.warnings), *filter(None, [entry.warning])]
+    if live.problem is not None or live.version < entry.version:
+        response.status_code = 202
+        why = live.problem or "its source still tells of older rules"
+        warnings.append(f"it is written, and does not hold on this node yet: {why}")
     response.headers["etag"] = tag_of(plan.rules.version)
     return EditShown(
         revision=entry.revision,
         changed=[one.rule_id for one in plan.changes],
-        warnings=[*map(str, plan.warnings), *filter(None, [entry.warning])],
+        warnings=warnings,
     )
+
+
+def _objections(plan: Plan, live: Any) -> Sequence[str]:
+    """What the guard has against a plan, with regard to what its source has and to what holds here."""
+    if plan.base == live.current.version:
+        return plan.objections
+    live.refresh()
+    if not plan.base:
+        count = len(live.rules)
+        return [f"{plan.store} has no rules any more, and the {count} that hold here would be gone"]
+    return plan.objections or objections(live.rules, plan.rules)
 
 
 def _require_match(if_match: str | None, version: str) -> None:
