@@ -35,10 +35,12 @@ from .errors import (
 )
 from .limiter import Limiter
 from .rate import Rate
+from .rules.guard import GuardRefused
 from .rules.match import Rulebook
 from .rules.model import Rule, RuleSet
 from .rules.problem import RulesError
 from .rules.request import Request
+from .rules.sources.base import SourceError, VersionConflict
 from .spec import Stats
 
 __version__ = "0.1.0"
@@ -61,6 +63,7 @@ __all__ = [
     "EngineError",
     "ExponentialBackoff",
     "FixedWindow",
+    "GuardRefused",
     "HeadgateError",
     "Limit",
     "Limiter",
@@ -74,10 +77,12 @@ __all__ = [
     "RulesError",
     "SlidingLog",
     "SlidingWindow",
+    "SourceError",
     "StateFileError",
     "Stats",
     "SystemClock",
     "TokenBucket",
     "UsageError",
+    "VersionConflict",
     "compiled",
 ]

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,6 +30,16 @@ def test_public_name_exists_and_is_documented(name: str) -> None:
     if inspect.isclass(value) or inspect.isroutine(value):
         # Not inspect.getdoc(), which would accept a docstring inherited from a base class.
         assert value.__doc__, f"headgate.{name} has no docstring"
+
+
+def test_every_error_can_be_imported_from_the_package() -> None:
+    """Those that the documents list, and no others."""
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    tree = text.split("```")[1]
+    listed = set(re.findall(r"^[│├└─ ]*([A-Z]\w+)", tree, re.MULTILINE))
+    values = {name: getattr(headgate, name) for name in headgate.__all__}
+    errors = {name for name, value in values.items() if inspect.isclass(value)}
+    assert {name for name in errors if issubclass(values[name], Exception)} == listed
 
 
 def test_version_is_the_installed_one() -> None:
