@@ -243,7 +243,11 @@ def test_a_token_that_does_not_allow_it_is_told_so(
     monkeypatch.delenv("HEADGATE_TOKEN")
     code, _, err = run("counters")
     assert code == 1
-    assert "wants a token" in err
+    assert "wants a token: name its file" in err
+    monkeypatch.setenv("HEADGATE_TOKEN", "hg_wrong")
+    code, _, err = run("counters")
+    assert code == 1
+    assert "does not take this token: use another one" in err
 
 
 def test_the_audit_log_is_verified_and_read(run: Any, folder: Path) -> None:

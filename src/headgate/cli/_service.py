@@ -102,9 +102,8 @@ class Service:
             return found
         detail = found.get("detail") if isinstance(found, dict) else None
         if status == 401:
-            detail = (
-                f"{self.url} wants a token: name its file with --token-file, or set HEADGATE_TOKEN"
-            )
+            wants = "does not take this token: use another one" if self._token else "wants a token"
+            detail = f"{self.url} {wants}: name its file with --token-file, or set HEADGATE_TOKEN"
         if detail in NOT_OURS:
             detail = (
                 f"{asked}: {str(detail).lower()}; is {self.url} the address of a Headgate service?"
@@ -176,13 +175,19 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 def _token(file: str | None) -> str | None:
     if file is None:
-        return os.environ.get("HEADGATE_TOKEN") or None
+        found = os.environ.get("HEADGATE_TOKEN")
+        return _sound_token(found, "HEADGATE_TOKEN") if found else None
     try:
-        with Path(file).open(encoding="utf-8") as found:
-            token = found.read(MAX_TOKEN_FILE).strip()
+        with Path(file).open(encoding="utf-8") as opened:
+            return _sound_token(opened.read(MAX_TOKEN_FILE), file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"{file}: the token cannot be read: {reason}") from None
-    if not token or not token.isascii() or any(char.isspace() for char in token):
-        raise ConfigError(f"{file} holds no token")
+
+
+def _sound_token(text: str, where: str) -> str:
+    """The token in a text; what cannot stand in a header is none."""
+    token = text.strip()
+    if not token or " " in token or not (token.isascii() and token.isprintable()):
+        raise ConfigError(f"{where} holds no token: one is a word, such as 'headgate token' makes")
     return token
