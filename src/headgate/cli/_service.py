@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -30,7 +31,6 @@ OUR_FAULT: Final = frozenset({400, 413, 415, 422})
 NOT_OURS: Final = frozenset({"Not Found", "Method Not Allowed"})
 """What any server says about addresses that it does not know."""
 SPANS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-LOCAL: Final = ("127.", "localhost", "::1")
 PLACES: Final = """\
 the service is found at --url or HEADGATE_URL (http://127.0.0.1:8080); a token
 is read from --token-file or HEADGATE_TOKEN.
@@ -61,7 +61,7 @@ class Service:
         self._base = parts.path.rstrip("/")
         self._token = token
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._base}"
-        if token and not self._secure and not self._host.startswith(LOCAL):
+        if token and not self._secure and not _is_this_machine(self._host):
             print("headgate: the token travels in the clear; use https://", file=sys.stderr)
 
     def get(self, path: str, **query: Any) -> Any:
@@ -171,6 +171,14 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether nobody else can listen on the way there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _token(file: str | None) -> str | None:
