@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 NAME: Final = "check"
 HELP: Final = "find mistakes in rules files"
 EPILOG: Final = """\
-Every file is a set of rules of its own. Mistakes and warnings go to stderr, one line
-each, as FILE:LINE: PLACE: what is wrong; what to do.
+Every file is a set of rules of its own. Mistakes and warnings go to stderr, one
+line each, as FILE:LINE: PLACE: what is wrong; what to do.
 
 examples:
   headgate rules check rules.yaml
   headgate rules check --json *.yaml
-  kubectl get configmap rules -o jsonpath='{.data.rules}' | headgate rules check -
+  kubectl get cm rules -o jsonpath='{.data.rules}' | headgate rules check -
 
 exit codes: 0 the rules can be used, 1 some cannot, 2 wrong usage
 """

@@ -21,8 +21,8 @@ NAME: Final = "explain"
 HELP: Final = "say why each rule applies to a request, or does not"
 EPILOG: Final = """\
 examples:
-  headgate rules explain rules.yaml --path /api//v1/login --method POST --ip 203.0.113.9
-  headgate rules explain rules.yaml --path /x --user-id 42 --header 'X-Team: blue' --json
+  headgate rules explain rules.yaml --path /api//v1/login --method POST
+  headgate rules explain rules.yaml --ip 203.0.113.9 --header 'X-Team: blue'
 
 exit codes: 0 some rule applies, 1 none does or the rules are bad, 2 wrong usage
 """
@@ -30,7 +30,7 @@ exit codes: 0 some rule applies, 1 none does or the rules are bad, 2 wrong usage
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.usage = "headgate rules explain FILE [--path PATH] [--method METHOD] [--ip ADDRESS] ..."
+    parser.usage = "headgate rules explain FILE [--path PATH] [--method METHOD] [--ip IP] ..."
     parser.epilog = EPILOG
     parser.add_argument("file", metavar="FILE", help="a rules file; '-' reads stdin")
     parser.add_argument("--path", default="/", help="as the client sends it; / without one")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 NAME: Final = "init"
 HELP: Final = "write a rules file to start from"
 EPILOG: Final = """\
-Beside FILE it writes rules.schema.json: editors that speak YAML read the first line of
-the rules and complete fields and values from it.
+Beside FILE it writes rules.schema.json: editors that speak YAML read the first
+line of the rules and complete fields and values from it.
 
 examples:
   headgate rules init

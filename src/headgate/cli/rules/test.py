@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 NAME: Final = "test"
 HELP: Final = "run the tests of a rules file"
 EPILOG: Final = """\
-Cases stand under `tests:` in the file. Each sends a request some times, on a clock that
-only it moves, and says which rules must apply and what the last answer must be.
+Cases stand under `tests:` in the file. Each sends a request some times, on a
+clock that only it moves, and says which rules must apply and what the last
+answer must be.
 
 examples:
   headgate rules test rules.yaml
   headgate rules test --json rules.yaml
 
-exit codes: 0 all passed, 1 some failed or the rules are bad, 2 wrong usage or no tests
+exit codes: 0 all passed, 1 some failed or the rules are bad, 2 wrong usage or
+no tests
 """
 
 

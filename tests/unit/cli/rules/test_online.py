@@ -232,19 +232,6 @@ def test_text_that_could_steer_a_terminal_is_shown_as_text(shell: Shell) -> None
     assert r"eve\x1b[2J" in shown
 
 
-@pytest.mark.parametrize(
-    "command", ["list", "diff", "push", "set", "delete", "history", "rollback"]
-)
-def test_help_fits_a_terminal_and_every_locale(
-    shell: Shell, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = shell(command, "--help")
-    assert shell.code == 0
-    assert shown.isascii()
-    assert max(map(len, shown.splitlines())) <= 80
-
-
 def test_the_same_commands_work_on_servers(shell: Shell, rules_url: str) -> None:
     answer = shell.json("push", "rules.yaml", rules_url, "--author", "ann@host")
     assert (answer["made"], answer["revision"], answer["added"]) == (True, 1, ["all", "login"])
