@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.rules.editing import Editor
 from headgate.rules.live import LiveRules
+from headgate.rules.sources.opening import open_store
 from tests.servers.fixtures import installed
 from tests.servers.redis import standalone
 from tests.service.inside import Inside, inside
@@ -520,6 +522,19 @@ def test_rules_can_be_changed_and_rolled_back(tmp_path: Path) -> None:
         assert "force" in refused.json()["detail"]
         actions = [one["action"] for one in service.desk.audit.recent(9)]
         assert actions == ["rule.delete", "rules.rollback", "rule.put", "chain.open"]
+
+    inside(story, rules=str(file))
+
+
+def test_going_back_passes_the_guard_and_holds_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("{rule_id: other, identifier: ip_address, rate: 5/minute}")
+    Editor(open_store(file)).push(RULES.encode(), "new.yaml").make(author="ann", at=0.0, force=True)
+
+    async def story(service: Inside) -> None:
+        plain(await service.ask("POST", "/api/rollback", {"revision": 0}))
+        found = plain(await service.ask("GET", "/api/rules"))
+        assert ([one["rule_id"] for one in found["rules"]], found["problem"]) == (["other"], None)
 
     inside(story, rules=str(file))
 

@@ -146,7 +146,10 @@ class Editor:
         return self._plan("delete", snapshot, before, after)
 
     def rollback(self, revision: int | None = None) -> Plan:
-        """Go back to the rules as `revision` left them; without one, to those before the newest change."""
+        """Go back to the rules as `revision` left them; without one, to those before the newest change.
+
+        The guard lets it pass, unless no rule would be left: these have held before, and whoever goes back is in a hurry.
+        """
         snapshot = self._read()
         history = self._store.history()
         target = _target(revision, history, str(self._store))

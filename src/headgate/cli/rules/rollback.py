@@ -14,7 +14,8 @@ HELP: Final = "go back to the rules of an earlier revision"
 EPILOG: Final = f"""\
 {_online.PLACES}
 Without a revision the newest change is undone. Going back is a change like any
-other: it is in the history, and can itself be undone. The guard lets it pass.
+other: it is in the history, and can itself be undone. The guard lets it pass,
+unless no rule would be left.
 
 examples:
   headgate rules rollback zookeeper://localhost

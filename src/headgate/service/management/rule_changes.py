@@ -128,7 +128,7 @@ def router(desk: Desk) -> APIRouter:
     async def rollback(
         request: Request, response: Response, body: RollbackBody, if_match: IfMatch = None
     ) -> EditShown:
-        """Make the rules again what they were after `revision`, or before the newest change."""
+        """Make the rules again what they were after `revision`, or before the newest change. The guard lets it pass, unless no rule would be left."""
         revision = body.revision
         target = "before the newest change" if revision is None else f"revision {revision}"
         wish = Wish(
