@@ -109,7 +109,7 @@ class LiveRules:
 
     @property
     def version(self) -> int:
-        """Where in the source's history they stand; it only grows."""
+        """Where in the source's history they stand; it only grows; `current.version` names the rules themselves."""
         return 0 if self._now is None else self._now.version
 
     @property
@@ -335,7 +335,7 @@ class LiveRules:
         if log.isEnabledFor(logging.INFO):
             old = documents_of(None if before is None else before.rulebook.rules)
             changes = difference(old, documents_of(rules), pause=pacer())
-            log.info("rules of %s: version %d, %s", self._source, self.version, changes)
+            log.info("rules of %s: version %s, %s", self._source, rules.version, changes)
         for callback in list(self._callbacks):
             try:
                 callback(self)
@@ -366,12 +366,8 @@ class LiveRules:
     def _tell(self, error: Exception) -> None:
         problem = str(error)
         if problem != self._problem:
-            log.warning(
-                "the newest rules of %s are not in use, version %d stays: %s",
-                self._source,
-                self.version,
-                problem,
-            )
+            stays = "" if self._now is None else f", version {self._now.rulebook.version} stays"
+            log.warning("the newest rules of %s are not in use%s: %s", self._source, stays, problem)
         self._problem = problem
         if self._stale_since is None:
             self._stale_since = time.monotonic()

@@ -96,6 +96,24 @@ def test_a_change_is_followed_when_the_source_tells(
     assert told(live) == (None, 0.0)
 
 
+def test_the_log_calls_rules_by_their_version(
+    shared: Shared,
+    source: Flaky,
+    follow: Callable[..., LiveRules],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The one that the command line, the service and the metrics show; not where their source stands."""
+    live = follow(source)
+    with caplog.at_level(logging.INFO, "headgate.rules"):
+        push(shared, {"d": rule("d")})
+        live.refresh()
+        assert f"rules of memory: version {live.current.version}, 1 added" in caplog.text
+        shared.put("rule", "d", b"{}")
+        live.refresh()
+        stays = f"memory are not in use, version {live.current.version} stays: "
+        assert stays in caplog.text
+
+
 def test_a_swap_is_one_step_and_old_rulebooks_stay_whole(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:

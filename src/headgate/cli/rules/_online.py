@@ -238,7 +238,7 @@ def _answer(plan: Plan, entry: Entry | None) -> dict[str, Any]:
         "action": plan.action,
         "made": entry is not None,
         "revision": None if entry is None else entry.revision,
-        "version": None if entry is None else entry.version,
+        "version": None if entry is None else plan.rules.version,
         "forced": entry is not None and entry.forced,
         "added": changed.added,
         "removed": changed.removed,

@@ -11,7 +11,7 @@ from . import _online
 if TYPE_CHECKING:
     import argparse
 
-    from ...rules.model import Rule
+    from ...rules.model import Rule, RuleSet
     from ...rules.sources.base import Snapshot
 
 NAME: Final = "list"
@@ -44,7 +44,7 @@ def _list(args: argparse.Namespace) -> int:
         where = str(store)
     rules = parse_documents(snapshot.documents.items()).rules
     if args.json:
-        print(json.dumps(_as_json(where, snapshot, [rule.document for rule in rules])))
+        print(json.dumps(_as_json(where, snapshot, rules)))
         return 0
     screen = Screen()
     screen.write(f"{escaped(where)}: {len(rules)} rules, {_stand(snapshot)}")
@@ -86,13 +86,13 @@ def _limit(rule: Rule) -> list[str]:
     return [limit_text(limit) for limit in rule.limits]
 
 
-def _as_json(where: str, snapshot: Snapshot, documents: list[Any]) -> dict[str, Any]:
+def _as_json(where: str, snapshot: Snapshot, rules: RuleSet) -> dict[str, Any]:
     head = snapshot.head
     return {
         "url": where,
-        "version": snapshot.version,
+        "version": rules.version,
         "revision": None if head is None else head.revision,
         "author": None if head is None else head.author,
         "at": None if head is None else head.at,
-        "rules": documents,
+        "rules": [rule.document for rule in rules],
     }

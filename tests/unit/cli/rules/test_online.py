@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate import RuleSet
 from headgate.cli import main
 from headgate.testing import ManualClock
 
@@ -82,6 +83,13 @@ def test_a_rule_is_set_listed_and_deleted(shell: Shell) -> None:
     assert Path("rules.yaml").read_text() == RULES
 
 
+def test_the_version_is_the_same_word_for_the_same_rules_everywhere(shell: Shell) -> None:
+    made = shell.json("set", "rules.yaml", "login", "rate=20/minute")
+    listed = shell.json("list", "rules.yaml")
+    checked = shell.json("check", "rules.yaml")
+    assert made["version"] == listed["version"] == checked["version"]
+
+
 def test_the_author_is_who_is_at_the_keyboard(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +112,7 @@ def test_a_push_says_what_changes(shell: Shell) -> None:
         "action": "push",
         "made": True,
         "revision": 1,
-        "version": Path("rules.yaml").stat().st_mtime_ns,
+        "version": RuleSet.parse(Path("new.yaml").read_text()).version,
         "forced": False,
         "added": ["search"],
         "removed": ["login"],
