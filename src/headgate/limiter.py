@@ -8,7 +8,7 @@ from .charge import Charge, Kind, Request, request_of, require_steps, require_te
 from .decorator import is_async, limited, limited_async
 from .driver import run, run_async
 from .engines.base import Awaited, Engine
-from .errors import EngineError
+from .errors import EngineError, UsageError
 from .held import RESERVATION_TTL, Reservation, Slots
 from .opening import is_client, logger_of, open_engine, url_from_env
 from .rate import RateLike, limits_of
@@ -262,6 +262,8 @@ class KeyLimit:
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Make every call of `function` acquire a unit first."""
+        if not callable(function):
+            raise UsageError(f"a limit decorates a function, not {function!r:.80}")
         if is_async(function):
             return limited_async(function, self._acquire_from_loop)
         return limited(function, self.acquire)

@@ -96,8 +96,9 @@ def _scheme(url: str) -> str:
             "the engine's URL cannot be read; see the brackets of its address"
         ) from None
     if scheme != "memory" and not scheme.startswith(("redis", "valkey")):
+        wrong = f"no engine is called {scheme!r}" if scheme else "an engine is named by a URL"
         raise ConfigError(
-            f"no engine is called {scheme!r}; there are memory:// and redis:// (and valkey://, "
+            f"{wrong}; there are memory:// and redis:// (and valkey://, "
             "redis+unix://, redis+sentinel://, redis+cluster://, rediss:// with TLS)"
         )
     return scheme

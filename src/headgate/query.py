@@ -10,9 +10,13 @@ from urllib.parse import parse_qsl
 from .errors import ConfigError
 
 Readers: TypeAlias = Mapping[str, Callable[[str], Any]]
-"""How to read each option; what cannot be read raises `ValueError` or `KeyError`."""
+"""How to read each option; what cannot be read raises `Wanted`."""
 WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 NUMBER: Final = re.compile(r"-?[0-9]{1,18}(\.[0-9]{0,18})?")
+
+
+class Wanted(ValueError):  # noqa: N818 - it says what the value must be
+    """A value that cannot be used. The message says what it must be, without repeating it."""
 
 
 def read_query(query: str, known: Readers) -> dict[str, Any]:
@@ -25,22 +29,58 @@ def read_query(query: str, known: Readers) -> dict[str, Any]:
             raise ConfigError(f"the option {name!r} is given twice")
         try:
             options[name] = known[name](text)
-        except (ValueError, KeyError):
-            is_number = known[name] in {whole, number}
-            wrong = "is not a number" if is_number else "has a value that makes no sense"
-            raise ConfigError(f"the option {name!r} {wrong}") from None
+        except Wanted as wanted:
+            raise ConfigError(f"the option {name!r} must be {wanted}") from None
     return options
 
 
 def whole(text: str) -> int:
     """A whole number in ASCII digits; `int` takes `1_0`, spaces and the digits of other scripts too."""
     if not WHOLE.fullmatch(text):
-        raise ValueError
+        raise Wanted("a whole number")
     return int(text)
 
 
 def number(text: str) -> float:
     """A finite number in ASCII digits."""
     if not NUMBER.fullmatch(text):
-        raise ValueError
+        raise Wanted("a number")
     return float(text)
+
+
+def whole_between(low: int, high: int) -> Callable[[str], int]:
+    """A whole number in bounds."""
+
+    def read(text: str) -> int:
+        if not (WHOLE.fullmatch(text) and low <= int(text) <= high):
+            raise Wanted(f"a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def seconds_between(low: float, high: float) -> Callable[[str], float]:
+    """A length of time in bounds."""
+
+    def read(text: str) -> float:
+        if not (NUMBER.fullmatch(text) and low <= float(text) <= high):
+            raise Wanted(f"a number of seconds from {low:g} to {high:g}")
+        return float(text)
+
+    return read
+
+
+def one_of(values: Mapping[str, Any]) -> Callable[[str], Any]:
+    """What one of these words stands for."""
+
+    def read(text: str) -> Any:
+        if text not in values:
+            raise Wanted(f"one of {', '.join(values)}")
+        return values[text]
+
+    return read
+
+
+yes_or_no: Final = one_of(
+    {"yes": True, "no": False, "true": True, "false": False, "1": True, "0": False}
+)

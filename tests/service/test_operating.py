@@ -199,6 +199,7 @@ def test_an_address_that_is_not_quite_right_is_told_with_what_was_asked(
             "a key has one limit of its own, and '5/minute; 10/hour' is 2; write a rule for that",
         ),
         ("override k --remove", 1, "nothing overrides the limit of this key\n"),
+        ("override k 5/minute --for 1h --stay", 2, "give one of the two"),
         ("override", 2, "name a key"),
         ("ban", 2, "name a key"),
         ("ban k --list", 2, "name a key"),

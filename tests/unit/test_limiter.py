@@ -8,7 +8,7 @@ import logging
 import math
 import pickle
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -316,6 +316,11 @@ class TestContextManagerAndDecorator:
             pass
         with pytest.raises(RateLimitExceeded), limit:
             pytest.fail("the block must not be entered")
+
+    def test_what_is_no_function_is_not_decorated(self, limiter: Limiter) -> None:
+        thing: Any = 5
+        with pytest.raises(UsageError, match="a limit decorates a function, not 5"):
+            limiter.limit("k", "1/s")(thing)
 
     def test_a_decorated_function_keeps_its_signature(self, limiter: Limiter) -> None:
         @limiter.limit("k", "1/second", mode="immediate")
@@ -756,19 +761,20 @@ class TestEngines:
     @pytest.mark.parametrize(
         "url, reason",
         [
-            ("", "no engine"),
-            ("memory", "no engine"),
+            ("", "an engine is named by a URL; there are memory://"),
+            ("memory", "an engine is named by a URL"),
+            ("redis", "an engine is named by a URL"),
             ("memcached://localhost", "no engine is called 'memcached'"),
             ("memory://localhost", "options only"),
             ("memory:///tmp/x", "options only"),
             ("memory://?size=3", "no option is called 'size'"),
-            ("memory://?max_keys=many", "not a number"),
+            ("memory://?max_keys=many", "must be a whole number"),
             ("memory://?max_keys=1&max_keys=2", "given twice"),
             ("memory://?max_keys=0", "max_keys must be between 1"),
-            ("memory://?max_keys=", "not a number"),
-            ("memory://?max_keys=1_0", "the option 'max_keys' is not a number"),
-            ("memory://?max_keys=١٢", "not a number"),
-            ("memory://?max_keys=%205", "not a number"),
+            ("memory://?max_keys=", "must be a whole number"),
+            ("memory://?max_keys=1_0", "the option 'max_keys' must be a whole number"),
+            ("memory://?max_keys=١٢", "must be a whole number"),
+            ("memory://?max_keys=%205", "must be a whole number"),
             ("memory://?save_every=5", "save_every needs a state_file"),
             ("memory://?state_file=", "state_file"),
             ("memory://?state_file=%00", "state_file"),

@@ -90,7 +90,9 @@ def _remove(service: Service, args: argparse.Namespace, place: str) -> None:
 def _body(args: argparse.Namespace) -> dict[str, Any]:
     if args.rate is None:
         raise UsageError("say how much, such as 1000/minute")
-    if (args.span is None) is not args.stay:
+    if args.span is not None and args.stay:
+        raise UsageError("--for ends by itself and --stay does not; give one of the two")
+    if args.span is None and not args.stay:
         raise UsageError("say for how long with --for, such as --for 1h; or --stay")
     rates = Rate.parse_all(args.rate)
     if len(rates) > 1:

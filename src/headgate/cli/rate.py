@@ -9,7 +9,7 @@ import textwrap
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from ..algorithms import CalendarWindow
-from ..charge import require_cost
+from ..algorithms.base import MAX_EXACT
 from ..errors import UsageError
 from ..rate import MAX_TEXT, Rate
 from ._explain import Explanation, explain, timeline_json, window_name
@@ -221,12 +221,9 @@ def _times(refused: int) -> str:
 
 
 def _cost(text: str) -> int:
-    """A whole number from 1 on; how large it may be is for the library to say."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 16 or not int(text):
-        raise UsageError(f"a cost is a whole number of at least 1, not {text[:60]!r}")
-    cost = int(text)
-    require_cost(cost)
-    return cost
+    if not (text.isascii() and text.isdigit() and len(text) <= 16 and 1 <= int(text) <= MAX_EXACT):
+        raise UsageError(f"a cost is a whole number from 1 to {MAX_EXACT}, not {text[:60]!r}")
+    return int(text)
 
 
 def _lines(stream: IO[str] | None) -> Iterator[tuple[int, str]]:

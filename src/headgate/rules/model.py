@@ -12,6 +12,8 @@ from ipaddress import IPv4Network, IPv6Network
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from ..errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -155,6 +157,8 @@ class RuleSet:
         """
         from .parse import parse_rules  # noqa: PLC0415 - reading needs more than having does
 
+        if not isinstance(text, str | bytes):
+            raise UsageError(f"rules are read from text or bytes, not from {text!r:.80}")
         return parse_rules(text, name).rules
 
     def __iter__(self) -> Iterator[Rule]:

@@ -20,6 +20,7 @@ from headgate.algorithms import (
     SlidingWindow,
     TokenBucket,
 )
+from headgate.errors import UsageError
 from headgate.rules.faults import MAX_FAULTS
 from headgate.rules.fields import MAX_RULES, RULE
 from headgate.rules.model import (
@@ -30,6 +31,7 @@ from headgate.rules.model import (
     Match,
     Part,
     Rule,
+    RuleSet,
 )
 from headgate.rules.parse import parse_documents, parse_rule_document, parse_rules
 from headgate.rules.parts.networks import network_of
@@ -73,6 +75,12 @@ def test_json_as_other_systems_write_it_loads_unchanged() -> None:
         document=written,
     )
     assert written["identifier_type"] == "user_id"
+
+
+def test_what_is_no_text_is_refused() -> None:
+    number: Any = 5
+    with pytest.raises(UsageError, match="rules are read from text or bytes, not from 5"):
+        RuleSet.parse(number)
 
 
 def test_one_rule_a_list_and_a_file_are_the_same_set() -> None:

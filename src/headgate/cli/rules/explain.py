@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
+from ...algorithms.base import MAX_EXACT
 from ...errors import UsageError
 from ...rules.problem import RulesError
 from .._terminal import BOLD, GREEN, Screen, escaped
@@ -75,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> Request:
-    from ...charge import require_cost  # noqa: PLC0415
     from ...rules.request import Request  # noqa: PLC0415
 
     headers: dict[str, str] = {}
@@ -84,10 +84,10 @@ def _request(args: argparse.Namespace) -> Request:
         headers[lower] = f"{headers[lower]}, {value.strip()}" if lower in headers else value.strip()
     cost = None
     if args.cost is not None:
-        if not (args.cost.isascii() and args.cost.isdigit() and len(args.cost) <= 16):
-            raise UsageError(f"a cost is a whole number, not {args.cost[:60]!r}")
-        cost = int(args.cost)
-        require_cost(cost)
+        text = args.cost
+        if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= MAX_EXACT):
+            raise UsageError(f"a cost is a whole number from 0 to {MAX_EXACT}, not {text[:60]!r}")
+        cost = int(text)
     return Request(
         args.method,
         args.path,

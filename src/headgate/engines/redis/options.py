@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
-from ...query import number, read_query
+from ...query import Wanted, read_query, seconds_between, whole_between, yes_or_no
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,40 +171,25 @@ def _whole(what: str, text: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
-    seconds = number(text)
-    if not 0.001 <= seconds <= 3600:
-        raise ValueError
-    return seconds
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= 65_535):
-        raise ValueError
-    return int(text)
-
-
 def _secret(text: str) -> bytes:
     if not 1 <= len(text.encode()) <= MAX_SECRET_BYTES:
-        raise ValueError
+        raise Wanted(f"a text of 1 to {MAX_SECRET_BYTES} bytes")
     return text.encode()
 
 
-def _yes_or_no(text: str) -> bool:
-    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[text]
-
-
+SECONDS: Final = seconds_between(0.001, 3600)
+COUNT: Final = whole_between(1, 65_535)
 QUERY_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
     "db": lambda text: _whole("db", text, 0, 1_000_000),
-    "deadline": _seconds,
-    "connect_timeout": _seconds,
-    "max_connections": _count,
-    "max_batch": _count,
-    "max_in_flight": _count,
-    "deny_cache": _yes_or_no,
+    "deadline": SECONDS,
+    "connect_timeout": SECONDS,
+    "max_connections": COUNT,
+    "max_batch": COUNT,
+    "max_in_flight": COUNT,
+    "deny_cache": yes_or_no,
     "secret": _secret,
-    "hash_keys": _yes_or_no,
-    "receipts": _yes_or_no,
+    "hash_keys": yes_or_no,
+    "receipts": yes_or_no,
     "sentinel_password": str,
     "ca_file": str,
     "cert_file": str,

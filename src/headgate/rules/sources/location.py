@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError
-from ...query import read_query
+from ...query import one_of, read_query, seconds_between, yes_or_no
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,24 +44,10 @@ class Location:
         return f"{self.scheme}://{','.join(self.hosts)}{self.path}"
 
 
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0.05 <= seconds <= 3600:
-        raise ValueError
-    return seconds
-
-
-def _yes_or_no(text: str) -> bool:
-    return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[text]
-
-
-def _acl(text: str) -> str:
-    return {name: name for name in ACLS}[text]
-
-
+SECONDS: Final = seconds_between(0.05, 3600)
 COMMON: Final[Mapping[str, Callable[[str], Any]]] = {
-    "timeout": _seconds,
-    "tls": _yes_or_no,
+    "timeout": SECONDS,
+    "tls": yes_or_no,
     "ca_file": str,
     "cert_file": str,
     "key_file": str,
@@ -69,7 +55,11 @@ COMMON: Final[Mapping[str, Callable[[str], Any]]] = {
 }
 OPTIONS: Final[Mapping[str, Mapping[str, Callable[[str], Any]]]] = {
     "file": {},
-    "zookeeper": {**COMMON, "session_timeout": _seconds, "acl": _acl},
+    "zookeeper": {
+        **COMMON,
+        "session_timeout": SECONDS,
+        "acl": one_of(dict(zip(ACLS, ACLS, strict=True))),
+    },
     "etcd": COMMON,
 }
 

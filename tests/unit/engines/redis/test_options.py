@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,20 @@ def test_an_option_that_makes_no_sense_is_refused(option: str, value: str) -> No
         with pytest.raises(ConfigError) as caught:
             parse_url(f"{scheme}://u:{SECRET}@host?{option}={value}")
         assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "query, wanted",
+    [
+        ("deadline=1e9", "the option 'deadline' must be a number of seconds from 0.001 to 3600"),
+        ("max_batch=0", "the option 'max_batch' must be a whole number from 1 to 65535"),
+        ("deny_cache=maybe", "the option 'deny_cache' must be one of yes, no, true, false, 1, 0"),
+        ("secret=", "the option 'secret' must be a text of 1 to 64 bytes"),
+    ],
+)
+def test_what_an_option_must_be_is_told(query: str, wanted: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(wanted)):
+        parse_url(f"redis://host?{query}")
 
 
 @pytest.mark.parametrize(
