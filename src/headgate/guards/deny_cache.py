@@ -6,7 +6,8 @@ never reaches the store. The time is counted from before the question was sent, 
 node's reset or refund is seen within that second; one's own is seen at once.
 
 Only for algorithms whose denials hold: not for backoff and adaptive, where a denial changes something, nor for slots, which
-may be let go at any moment.
+may be let go at any moment. And only for questions of one limit: where several are asked together, the answer also tells what
+the others have left, and the longest wait of all, which one denial does not.
 """
 
 from __future__ import annotations
