@@ -4,8 +4,11 @@
     rules.yaml.history    one JSON line for every change that was made through Headgate
 
 A file has no version of its own, and its owner may well put an older one back: the newest content is the newest version.
-What matters to an editor is whether the content is still the one that it saw. The history is locked while a change is
-made, and written first, so that no change goes unrecorded.
+What matters to an editor is whether the content is still the one that it saw.
+
+The folder and the history are locked while a change is made. The new content is put on the disk beside the file first, where
+a full disk harms nobody; then the line in the history, so that no change goes unrecorded; then it takes the file's place, and
+from there on the change is made, whatever happens.
 """
 
 from __future__ import annotations
@@ -13,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from dataclasses import replace
 from hashlib import sha256
@@ -34,6 +36,16 @@ from .base import (
 )
 from .file_text import changed_text, rules_of
 from .file_watch import FileWatch
+from .file_write import (
+    copy_access,
+    lock,
+    open_folder,
+    real,
+    replace_file,
+    sync_folder,
+    write_all,
+    write_beside,
+)
 from .journal import as_bytes, as_text, conflict_with, decode_entry, encode_entry, entry_of
 
 if TYPE_CHECKING:
@@ -41,11 +53,6 @@ if TYPE_CHECKING:
     from io import FileIO
 
     from .location import Location
-
-try:
-    import fcntl
-except ImportError:  # Windows: editors there must agree among themselves.
-    fcntl = None  # type: ignore[assignment]
 
 MAX_HISTORY_BYTES: Final = 16 * 1024 * 1024
 NO_LIMIT: Final = 1 << 40
@@ -131,16 +138,19 @@ class FileStore:
 
     def commit(self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None) -> Entry:
         """Make the change, if the file's content is still the expected one; else raise `VersionConflict`."""
+        target = real(self._path)
         try:
-            with self._locked_history() as history:
-                return self._commit(edit, expected, history)
+            with open_folder(target.parent) as folder, self._locked_history(folder) as history:
+                entry = self._commit(edit, expected, history, target)
+                self._confirm(folder)
+                return entry
         except OSError as error:
             raise SourceError(
                 f"{error.filename or self._path}: {error.strerror or error}; nothing was written",
                 transient=False,
             ) from error
 
-    def _commit(self, edit: Edit, expected: Snapshot, history: FileIO) -> Entry:
+    def _commit(self, edit: Edit, expected: Snapshot, history: FileIO, target: Path) -> Entry:
         history.seek(0)
         lines = _decoded(history.read())
         before = self._read() if self._path.exists() else b""
@@ -149,25 +159,46 @@ class FileStore:
         after, warning = self._text(edit, before)
         entry = entry_of(edit, (lines[-1]["revision"] if lines else 0) + 1)
         line = self._encoded(entry, before, after, lines)
+        part, version = write_beside(target, after)
         end = history.seek(0, os.SEEK_END)
         try:
             self._append(history, line)
-            _replace(self._path, after)
+            part.replace(target)
         except BaseException:
-            history.truncate(end)
+            if part.exists():  # Else it has taken its place, and the change is made.
+                history.truncate(end)
+                part.unlink()
             raise
         if len(lines) >= KEPT_ENTRIES or end + len(line) > MAX_HISTORY_BYTES:
-            self._shorten()
-        return replace(entry, version=self._path.stat().st_mtime_ns, warning=warning)
+            with contextlib.suppress(OSError):  # The next change will do it.
+                self._shorten()
+        return replace(entry, version=version, warning=warning)
 
     def _append(self, history: FileIO, line: bytes) -> None:
         """Write a line to the end of the history, and have it on the disk."""
+        is_new = history.tell() == 0
         try:
-            _write(history, line if _ends_whole(history) else b"\n" + line)
+            if is_new:  # It tells as much as the rules themselves.
+                copy_access(self._path, history.fileno())
+            write_all(history, line if _ends_whole(history) else b"\n" + line)
             os.fsync(history.fileno())
+            if is_new:
+                with open_folder(self._history.parent) as folder:
+                    sync_folder(folder)
         except OSError as error:
             error.filename = str(self._history)
             raise
+
+    def _confirm(self, folder: int | None) -> None:
+        """Have a change that was made on the disk."""
+        try:
+            sync_folder(folder)
+        except OSError as error:
+            raise SourceError(
+                f"{self._path} was changed, and the disk does not confirm it: {error.strerror}; after a "
+                "power failure it may be as before",
+                transient=False,
+            ) from error
 
     def _text(self, edit: Edit, before: bytes) -> tuple[bytes, str]:
         if edit.text is not None:
@@ -228,12 +259,17 @@ class FileStore:
         return decode_entry(json.dumps(line).encode(), (), f"a line of {self._history}")
 
     @contextlib.contextmanager
-    def _locked_history(self) -> Iterator[FileIO]:
-        """The history, for one editor at a time. Unbuffered: what could not be written is not tried again on closing."""
+    def _locked_history(self, folder: int | None) -> Iterator[FileIO]:
+        """The history, for one editor at a time, also of those who know the file by another name and have a history there.
+
+        Unbuffered: what could not be written is not tried again on closing.
+        """
+        if folder is not None:
+            with contextlib.suppress(OSError):  # Not every network's file system locks folders.
+                lock(folder)
         while True:
             with self._history.open("a+b", buffering=0) as history:
-                if fcntl is not None:
-                    fcntl.flock(history, fcntl.LOCK_EX)
+                lock(history.fileno())
                 # It may have been replaced by a shorter one while we waited.
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(history.fileno()), self._history.stat()):
@@ -241,15 +277,17 @@ class FileStore:
                         return
 
     def _shorten(self) -> None:
-        """Forget the oldest changes."""
+        """Forget the oldest changes, and lines that are torn."""
         kept: list[bytes] = []
         size = 0
         for line in reversed(self._history.read_bytes().splitlines(keepends=True)):
+            if not _decoded(line):
+                continue
             size += len(line)
             if kept and (len(kept) >= KEPT_ENTRIES or size > MAX_HISTORY_BYTES):
                 break
             kept.append(line)
-        _replace(self._history, b"".join(reversed(kept)))
+        replace_file(self._history, b"".join(reversed(kept)))
 
 
 def _decoded(history: bytes) -> list[dict[str, Any]]:
@@ -270,13 +308,6 @@ def _ends_whole(history: FileIO) -> bool:
     return history.read(1) == b"\n"
 
 
-def _write(file: FileIO, data: bytes) -> None:
-    """Write all of it; a disk that is nearly full takes a part."""
-    left = memoryview(data)
-    while left:
-        left = left[file.write(left) :]
-
-
 def _head(line: Mapping[str, Any]) -> Head:
     return Head(
         revision=line["revision"],
@@ -289,39 +320,3 @@ def _head(line: Mapping[str, Any]) -> Head:
 
 def _digest(data: bytes) -> str:
     return sha256(data).hexdigest()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Put new content in the place of a file, all at once; a symbolic link stays one."""
-    target = Path(os.path.realpath(path))
-    descriptor, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            _copy_access(target, file.fileno())
-            os.fsync(file.fileno())
-        Path(part).replace(target)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
-    if os.name != "nt":  # Windows opens no folders.
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _copy_access(old: Path, new: int) -> None:
-    """Let the same people read the new file; a first one is everybody's to read."""
-    try:
-        was = old.stat()
-    except FileNotFoundError:
-        mode = 0o644
-    else:
-        mode = was.st_mode & 0o7777
-        with contextlib.suppress(OSError, AttributeError):  # Only root may give files away.
-            os.fchown(new, was.st_uid, was.st_gid)
-    if hasattr(os, "fchmod"):
-        os.fchmod(new, mode)

@@ -1,6 +1,8 @@
 """Rules in a file: how changes are noticed, and how they are made."""
 
 import contextlib
+import errno
+import itertools
 import json
 import os
 import resource
@@ -8,6 +10,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
@@ -17,7 +20,8 @@ from headgate.rules.guard import GuardRefused
 from headgate.rules.live import LiveRules
 from headgate.rules.opening import open_rules
 from headgate.rules.problem import RulesError
-from headgate.rules.sources.base import SourceError, Store, VersionConflict
+from headgate.rules.sources.base import Edit, SourceError, Store, VersionConflict
+from headgate.rules.sources.file import FileStore
 from headgate.rules.sources.opening import open_store
 from tests.servers.process import wait_until
 from tests.unit.rules.sources.memory_tree import rule
@@ -310,6 +314,190 @@ def test_a_change_behind_half_a_line_is_in_the_history_and_so_is_that_it_was_for
     head = store.read().head
     assert head is not None
     assert (head.revision, head.forced) == (2, 2)
+
+
+def test_a_history_that_cannot_be_shortened_does_not_make_a_change_fail(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.rules.sources.file.KEPT_ENTRIES", 2)
+    for limit in (11, 12):
+        Editor(store).push(written(limit).encode(), "x.json").make(author="ann", at=0.0)
+    plan = Editor(store).push(written(13).encode(), "x.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(FileStore, "_shorten", failing(errno.ENOSPC))
+        assert plan.make(author="ann", at=0.0).revision == 3
+    assert path.read_text() == written(13)
+    Editor(store).push(written(14).encode(), "x.json").make(author="ann", at=0.0)
+    assert [entry.revision for entry in store.history()] == [4, 3]
+
+
+def failing(code: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def synced_folders(monkeypatch: pytest.MonkeyPatch, code: int = 0) -> list[str]:
+    """The folders that are flushed to the disk from now on; with `code` that fails."""
+    real = os.fsync
+    found: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            found.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
+            if code:
+                failing(code)()
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_change_that_the_disk_does_not_confirm_is_told_as_one_that_was_made(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
+    plan = Editor(store).push(written(12).encode(), "x.json")
+    with monkeypatch.context() as patch:
+        synced_folders(patch, errno.EIO)
+        with pytest.raises(SourceError, match="was changed, and the disk does not confirm it"):
+            plan.make(author="ann", at=0.0)
+    assert path.read_text() == written(12)
+    assert [entry.revision for entry in store.history()] == [2, 1]
+
+
+def test_a_file_system_that_flushes_no_folders_is_none_that_fails(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced_folders(monkeypatch, errno.EINVAL)
+    Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
+    assert path.read_text() == written(11)
+
+
+def test_who_interrupts_a_change_that_was_made_finds_it_in_the_history(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = Editor(store).push(written(11).encode(), "x.json")
+    real = os.replace
+
+    def interrupted(source: Path, target: Path) -> None:
+        real(source, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            plan.make(author="ann", at=0.0)
+    assert path.read_text() == written(11)
+    assert [entry.revision for entry in store.history()] == [1]
+
+
+def test_a_first_history_is_on_the_disk_before_the_change_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lies beside the link, and the rules somewhere else: two folders are flushed."""
+    for name in ("real", "links"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "real" / "rules.yaml").write_text(written(10))
+    link = tmp_path / "links" / "rules.yaml"
+    link.symlink_to(tmp_path / "real" / "rules.yaml")
+    found = synced_folders(monkeypatch)
+    Editor(open_store(link)).set_fields("a", {"rate": "11/minute"}).make(author="ann", at=0.0)
+    assert found == [str(tmp_path / "links"), str(tmp_path / "real")]
+
+
+def test_who_may_not_read_the_rules_may_not_read_their_history(path: Path, store: Store) -> None:
+    path.chmod(0o600)
+    Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
+    history = path.parent / "rules.yaml.history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_of_two_editors_who_know_the_file_by_two_names_one_wins(
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "rules.yaml"
+    link.symlink_to(path)
+    bobs = Editor(open_store(link)).push(written(12).encode(), "b.json")
+    told: list[Exception] = []
+
+    def bob() -> None:
+        try:
+            bobs.make(author="bob", at=0.0)
+        except VersionConflict as error:
+            told.append(error)
+
+    thread = threading.Thread(target=bob)
+    text = FileStore._text
+
+    def slowly(store: FileStore, edit: Edit, before: bytes) -> tuple[bytes, str]:
+        if edit.author == "ann":  # She has seen that the file is as it was; now bob comes.
+            thread.start()
+            thread.join(0.5)
+        return text(store, edit, before)
+
+    monkeypatch.setattr(FileStore, "_text", slowly)
+    Editor(open_store(path)).push(written(11).encode(), "a.json").make(author="ann", at=0.0)
+    thread.join()
+    assert path.read_text() == written(11)
+    assert len(told) == 1
+
+
+def dies_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """End this process at its n-th step: instead of a flush or a rename, or half-way through a write."""
+    steps = itertools.count(1)
+
+    def instead(function: Callable[..., object]) -> Callable[..., object]:
+        def run(*args: object) -> object:
+            if next(steps) == step:
+                os._exit(9)
+            return function(*args)
+
+        return run
+
+    def half(file: FileIO, data: bytes) -> None:
+        if next(steps) == step:
+            file.write(data[: len(data) // 2])
+            os._exit(9)
+        file.write(data)
+
+    for name in ("fsync", "replace"):
+        patch.setattr(os, name, instead(getattr(os, name)))
+    for module in ("file", "file_write"):
+        patch.setattr(f"headgate.rules.sources.{module}.write_all", half)
+
+
+@pytest.mark.parametrize("step", range(1, 16))
+def test_wherever_an_editor_dies_the_file_is_whole_and_every_change_in_it_is_in_the_history(
+    path: Path, store: Store, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    monkeypatch.setattr("headgate.rules.sources.file.KEPT_ENTRIES", 2)
+    for limit in (11, 12):
+        Editor(store).push(written(limit).encode(), "x.json").make(author="ann", at=0.0)
+    child = os.fork()
+    if child == 0:
+        dies_at(step, monkeypatch)
+        Editor(store).push(written(13).encode(), "x.json").make(author="ann", at=0.0)
+        os._exit(0)
+    died = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+    assert died is (step <= STEPS)
+    assert path.read_text() in (written(12), written(13))
+    if path.read_text() == written(13):
+        head = store.read().head
+        assert head is not None
+        assert head.revision == 3
+    assert died or path.read_text() == written(13)
+    Editor(store).push(written(14).encode(), "x.json").make(author="ann", at=0.0)
+    newest, before, *_ = store.history()
+    assert path.read_text() == written(14)
+    assert newest.revision == before.revision + 1
+    assert newest.revision in (3, 4)
+
+
+STEPS = 10
+"""How many steps a change takes that also shortens the history."""
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_nothing_changes(tmp_path: Path) -> None:
