@@ -18,6 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .sources.file_write import open_folder, sync_folder
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -45,7 +47,8 @@ class LastGood:
     def __init__(self, folder: Path, where: str) -> None:
         self.path = folder / f"rules-{sha256(where.encode()).hexdigest()[:16]}.json"
         self._where = where
-        self._warned = False
+        self.failed = False
+        """Whether the newest rules could not be kept, and an older copy may be there."""
         self._confirmed = 0.0
 
     def load(self) -> Kept | None:
@@ -78,7 +81,7 @@ class LastGood:
         try:
             self._write(kept)
         except OSError as error:
-            if not self._warned:
+            if not self.failed:
                 log.warning(
                     "the last good rules cannot be kept in %s, so this node will not start while %s is "
                     "away: %s",
@@ -86,9 +89,9 @@ class LastGood:
                     self._where,
                     error,
                 )
-            self._warned = True
+            self.failed = True
         else:
-            self._warned = False
+            self.failed = False
 
     def confirm(self) -> None:
         """Note that what is kept is still the newest; now and then is enough."""
@@ -111,16 +114,18 @@ class LastGood:
             }
         ).encode()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_header(body) + b"\n" + body)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(part).replace(self.path)
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        with open_folder(self.path.parent) as folder:
+            descriptor, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(_header(body) + b"\n" + body)
+                    file.flush()
+                    os.fsync(file.fileno())
+                Path(part).replace(self.path)
+            except BaseException:
+                Path(part).unlink(missing_ok=True)
+                raise
+            sync_folder(folder)
 
 
 def default_folder() -> Path | None:

@@ -319,16 +319,22 @@ class LiveRules:
         version = snapshot.version
         if not self._source.ordered:
             version = max(version, self._floor + 1) if is_new else max(version, self._floor)
+        now = Now(rulebook, version, revision, digest)
+        self._keep(
+            now, snapshot
+        )  # First, so that nobody who used it starts again with an older one.
         self._floor = version
-        self._found_fresh()  # First, so that nobody sees new rules with an old problem.
-        self._now = Now(rulebook, version, revision, digest)
+        self._found_fresh()  # Before the swap: nobody sees new rules with an old problem.
+        self._now = now
+
+    def _keep(self, now: Now, snapshot: Snapshot) -> None:
         if self._last_good is None:
             return
-        if before == self._now:
+        if now == self._now and not self._last_good.failed:
             self._last_good.confirm()
         else:
             self._last_good.save(
-                Kept(version=version, revision=revision, documents=snapshot.documents)
+                Kept(version=now.version, revision=now.revision, documents=snapshot.documents)
             )
 
     def _report(self, before: Now | None, rules: RuleSet) -> None:

@@ -23,6 +23,22 @@ def test_a_copy_is_read_as_it_was_kept(tmp_path: Path) -> None:
     assert [path.name for path in copy.path.parent.iterdir()] == [copy.path.name]
 
 
+def test_a_copy_is_on_the_disk_when_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content, and the name that it has now."""
+    kinds = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        kinds.append(stat.S_IFMT(os.fstat(descriptor).st_mode))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    LastGood(tmp_path, "here").save(KEPT)
+    assert kinds == [stat.S_IFREG, stat.S_IFDIR]
+
+
 def test_two_sources_have_two_copies(tmp_path: Path) -> None:
     one, other = LastGood(tmp_path, "etcd://one/rules"), LastGood(tmp_path, "etcd://two/rules")
     one.save(KEPT)

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.errors import UsageError
 from headgate.rules.guard import GuardRefused
-from headgate.rules.lastgood import LastGood
+from headgate.rules.lastgood import Kept, LastGood
 from headgate.rules.live import LiveRules
 from headgate.rules.match import Rulebook
 from headgate.rules.opening import FixedRules, open_rules
@@ -22,7 +22,7 @@ from headgate.rules.parse import parse_rules
 from headgate.rules.problem import RulesError
 from headgate.rules.sources.base import Snapshot, SourceError
 from tests.servers.process import wait_until
-from tests.unit.rules.sources.memory_tree import MemoryTree, Shared, an_edit, rule
+from tests.unit.rules.sources.memory_tree import Crash, MemoryTree, Shared, an_edit, rule
 
 
 class Flaky(MemoryTree):
@@ -247,6 +247,45 @@ def test_a_node_starts_with_the_last_good_set_while_the_source_is_away(
     push(shared, {"d": rule("d")})
     wait_until(lambda: "d" in ids(live), "it finds the source by itself")
     assert told(live) == (None, 0.0)
+
+
+class Dying(LastGood):
+    """A copy that is being written when the process dies."""
+
+    def save(self, kept: Kept) -> None:
+        if kept.version > 1_000:
+            raise Crash
+        super().save(kept)
+
+
+def test_a_set_is_kept_before_anybody_uses_it(
+    shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
+) -> None:
+    """Who dies in between starts again with what it had; never with less than it has used."""
+    live = follow(source, last_good=Dying(tmp_path, "memory"))
+    shared.version = 1_000
+    push(shared, {"d": rule("d")})
+    with pytest.raises(Crash):
+        live.refresh()
+    assert ids(live) == ["a", "b", "c"]
+
+
+def test_a_copy_that_could_not_be_kept_is_tried_again_and_an_older_one_is_not_confirmed(
+    shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
+) -> None:
+    copy = LastGood(tmp_path / "state", "memory")
+    live = follow(source, last_good=copy)
+    copy.path.parent.rename(tmp_path / "away")
+    (tmp_path / "state").write_text("in the way")
+    push(shared, {"d": rule("d")})
+    live.refresh()
+    assert ids(live) == ["a", "b", "c", "d"]
+    (tmp_path / "state").unlink()
+    (tmp_path / "away").rename(tmp_path / "state")
+    live.refresh()
+    kept = copy.load()
+    assert kept is not None
+    assert kept.version == live.version
 
 
 def test_a_node_that_starts_again_does_not_go_back_to_an_older_version(
