@@ -72,12 +72,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Write a new file, or replace one if that is wanted. A link is not followed to somewhere else."""
-    if force:
-        file.unlink(missing_ok=True)
+    """Write a new file, or replace one if that is wanted, whole or not at all. A link is not followed to somewhere else."""
+    target = file.with_name(f".{file.name}.{os.getpid()}.part") if force else file
     try:
-        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        made = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        raise ConfigError(f"{file} is already there; name another file, or use --force") from None
-    with os.fdopen(made, "w", encoding="utf-8", newline="\n") as opened:
-        opened.write(text)
+        raise ConfigError(f"{target} is already there; name another file, or use --force") from None
+    try:
+        with os.fdopen(made, "w", encoding="utf-8", newline="\n") as opened:
+            opened.write(text)
+        target.replace(file)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise

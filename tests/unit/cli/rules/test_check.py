@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,25 @@ def test_init_never_overwrites_unless_it_is_forced(capsys: pytest.CaptureFixture
     assert not Path("rules.schema.json").exists()
     assert main(["rules", "init", "--force"]) == 0
     assert Path("rules.yaml").read_text() == STARTER
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_init_on_a_full_disk_leaves_what_was_there(
+    is_there: bool,  # noqa: FBT001 - a parameter of the test
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if is_there:
+        Path("rules.yaml").write_text("mine")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        assert main(["rules", "init", *(["--force"] if is_there else [])]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in Path().iterdir()] == (
+        [("rules.yaml", "mine")] if is_there else []
+    )
 
 
 def test_init_says_what_it_wrote_and_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
