@@ -171,7 +171,7 @@ class TreeStore(ABC):
             for name, part in parts.items():
                 self._keep_part(name, part)
             self._begin(writes[:1], state, replace(mark, writing=True))
-            version = self._finish(nonce, progress=progress)
+            version = self._finish_announced(nonce, progress)
         if progress is not None:
             progress(len(edit.changes), len(edit.changes))
         self._prune(revision)
@@ -205,6 +205,17 @@ class TreeStore(ABC):
             if self._is_in(now, mark):  # By an earlier try, whose answer was lost.
                 return now.version
             raise self._conflict(now, mark) from None
+
+    def _finish_announced(self, nonce: str, progress: Progress | None) -> int:
+        """Complete one's own change; who cannot must know that others will."""
+        try:
+            return self._finish(nonce, progress=progress)
+        except SourceError as error:
+            raise SourceError(
+                f"{error}; the change is announced and not yet complete: nodes have the rules before it, and "
+                "the next 'headgate rules' command that changes any completes it first",
+                transient=error.transient,
+            ) from error
 
     def _finish(self, nonce: str | None = None, *, progress: Progress | None = None) -> int:
         """Complete the change that the head announces: one's own, or that of an editor that died."""

@@ -157,6 +157,26 @@ def test_an_answer_that_never_comes_is_told_as_that(
         store.commit(an_edit(store, snapshot, dict(SMALL)), snapshot)
 
 
+def test_who_cannot_complete_a_change_is_told_that_others_will(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_module, "PATIENCE_SECONDS", 0.0)
+    store = MemoryTree(shared)
+    snapshot = store.read_for_edit()
+
+    def away(number: int) -> None:
+        if number == 3:
+            raise SourceError("memory does not answer")
+
+    store.before = away
+    with pytest.raises(SourceError, match="announced and not yet complete") as caught:
+        store.commit(an_edit(store, snapshot, dict(LARGE)), snapshot)
+    assert caught.value.transient
+    assert documents(store) == {}
+    MemoryTree(shared).read_for_edit()
+    assert documents(store) == LARGE
+
+
 def test_a_lost_answer_with_another_change_on_top_is_still_ones_own(shared: Shared) -> None:
     ann, bob = MemoryTree(shared), MemoryTree(shared)
 
