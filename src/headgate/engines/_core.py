@@ -34,6 +34,7 @@ SWEEP_PER_TABLE = 16
 TABLES_PER_TABLE = 4
 """More than the one look that it takes to let go of a table, or they would become more and more."""
 TABLES_WHEN_FULL = 8
+TABLES_FOR_ROOM = 64
 FEW_TABLES = 1_024
 """So many are worth no look while there is memory: they take up about a megabyte."""
 
@@ -70,6 +71,13 @@ class Core:
                 self._look_around(now_us, TABLES_PER_TABLE, hurry=False)
             table = self._add(Table(name, limit))
         return table
+
+    def has_room(self, tables: int) -> bool:
+        """Whether there are fewer tables than that; if not at once, then after a look for some that are idle."""
+        if len(self.tables) >= tables:
+            now_us = self.ticks() // 1000 + self.epoch_us
+            self._look_around(now_us, TABLES_FOR_ROOM, hurry=True)
+        return len(self.tables) < tables
 
     def live(self, table: Table) -> Table:
         """The table that counts now: this one, unless it was let go and another has taken its place."""

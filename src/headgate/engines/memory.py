@@ -234,6 +234,13 @@ class MemoryEngine:
         core = self._core
         return Counters(core.keys, core.dropped, core.shared_decisions, len(core.reservations))
 
+    def has_room_for(self, limit: Limit, windows: int) -> bool:
+        """Whether counting by `limit` needs no more than so many windows, over all rules and namespaces; those that are over do not count."""
+        core = self._core
+        with core.lock:
+            known = (self._namespace, None, limit.identity) in core.tables
+            return known or core.has_room(windows)
+
     def save(self) -> None:
         """Write the state file now."""
         core = self._core

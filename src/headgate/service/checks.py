@@ -12,8 +12,10 @@ the place of whatever the check names.
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
+import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from msgspec import UNSET
@@ -23,6 +25,7 @@ from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import Charge, Kind, Request, require_key
 from ..decision import Context, Decision
 from ..engines.base import Awaited
+from ..engines.memory import MemoryEngine
 from ..errors import UsageError
 from ..held import RESERVATION_TTL, SlotsSpec
 from ..rate import WITH_BURST, Rate, limits_of
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable, Sequence
 
     from ..algorithms import Limit
-    from ..engines.base import AsyncHit, HitRun, Run
+    from ..engines.base import AsyncEngine, AsyncHit, HitRun, Run
     from .node import Ban, Node
     from .settings import Settings
     from .wire import Acquire, Limited, PlainCheck, Release, Reserve, Settle, Spec
@@ -42,7 +45,9 @@ ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|actual|key|
 """The first field that a message names is the one it is about."""
 MAX_BOUND: Final = 10_000
 MAX_WINDOWS: Final = 10_000
-"""How many windows and algorithms callers may think of, as long as counts are kept in this process."""
+"""How many windows and algorithms may be in use, as long as counts are kept in this process."""
+TELL_EVERY: Final = 60.0
+"""Seconds between lines in the log that say the same."""
 MAX_TTL: Final = 86_400.0
 BANNED: Final = Context(source="ban")
 
@@ -65,7 +70,9 @@ class Checks:
         self._node = node
         self._engine = node.limiter.engine
         self._bound: dict[Spec, Bound] = {}
-        self._windows: set[str] = set()
+        self._memory = _memory_of(self._engine)
+        self._log = logging.getLogger("headgate.service")
+        self._told = -TELL_EVERY
         self._bound_for_key: dict[Limit, AsyncHit] = {}
 
     def take(self, check: Limited) -> Outcome:
@@ -175,26 +182,29 @@ class Checks:
         if known is not None:
             return known
         limit = limit_of(self._node.settings, spec)
-        if not self._node.settings.shared_engine:
-            self._require_known_window(limit)
+        if self._memory is not None:
+            self._require_room(self._memory, limit)
         if len(self._bound) >= MAX_BOUND:
             self._bound.clear()
         in_one_go = self._engine.bind_run(limit) if isinstance(self._engine, Awaited) else None
         bound = self._bound[spec] = Bound(self._engine.bind(limit), limit, in_one_go)
         return bound
 
-    def _require_known_window(self, limit: Limit) -> None:
-        """Refuse to begin a table for yet another window: the memory engine drops only those that nobody uses, and callers choose them."""
-        if limit.identity in self._windows:
+    def _require_room(self, memory: MemoryEngine, limit: Limit) -> None:
+        """Refuse to begin yet another window while so many are in use: callers choose them. Checks that name none are never refused."""
+        if limit.identity == self._node.default_limit.identity:
             return
-        if len(self._windows) >= MAX_WINDOWS:
-            raise ProblemError(
-                BAD_VALUE,
-                f"this service counts in {MAX_WINDOWS} different windows already; use one of those, or an engine "
-                "that shares its counts",
-                pointer="#/window",
-            )
-        self._windows.add(limit.identity)
+        if memory.has_room_for(limit, MAX_WINDOWS):
+            return
+        if time.monotonic() - self._told >= TELL_EVERY:
+            self._told = time.monotonic()
+            self._log.warning("checks are refused: callers use %d different windows", MAX_WINDOWS)
+        raise ProblemError(
+            BAD_VALUE,
+            f"this service counts in {MAX_WINDOWS} different windows already; use one of those, wait until some are over, "
+            "or use an engine that shares its counts",
+            pointer="#/window",
+        )
 
     def _hit_for_key(self, limit: Limit) -> AsyncHit:
         hit = self._bound_for_key.get(limit)
@@ -212,6 +222,12 @@ class Checks:
             if left_us <= 0:
                 return None
         return Decision((key, limit, (False, 0, left_us, max(0, left_us), 0), BANNED))
+
+
+def _memory_of(engine: AsyncEngine) -> MemoryEngine | None:
+    """The engine, if it counts in this process."""
+    inner = engine.inner if isinstance(engine, Awaited) else engine
+    return inner if isinstance(inner, MemoryEngine) else None
 
 
 def limit_of(settings: Settings, spec: Spec) -> Limit:

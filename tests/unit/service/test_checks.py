@@ -85,15 +85,38 @@ def test_a_ban_without_end_never_passes() -> None:
     assert (world.take().allowed, world.take().never) == (False, True)
 
 
-def test_callers_cannot_fill_the_memory_with_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_cannot_fill_the_memory_with_windows(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(checks, "MAX_WINDOWS", 3)
     world = World()
     for window in (1, 2, 3):
         assert world.take(window=window).allowed
-    with pytest.raises(ProblemError) as refused:
-        world.take(window=4)
-    assert refused.value.pointer == "#/window"
+    for window in (4, 5):
+        with pytest.raises(ProblemError) as refused:
+            world.take(window=window)
+        assert refused.value.pointer == "#/window"
     assert world.take(window=3, limit=5).allowed
+    assert caplog.messages == ["checks are refused: callers use 3 different windows"]
+
+
+def test_windows_that_are_over_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MAX_WINDOWS", 3)
+    world = World()
+    for round_ in range(3):
+        for number in range(3):
+            assert world.take(window=1 + 3 * round_ + number).allowed
+        world.clock.advance(60)
+
+
+def test_checks_that_name_no_window_are_taken_however_many_are_in_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checks, "MAX_WINDOWS", 3)
+    world = World()
+    for window in (1, 2, 3):
+        assert world.take(window=window).allowed
+    assert world.take().allowed
 
 
 @pytest.mark.parametrize(
