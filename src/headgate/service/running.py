@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 SETTLED: Final = 5.0
 """A worker that lived for so many seconds had started well."""
 MAX_FALSE_STARTS: Final = 3
+LOOK_EVERY: Final = 0.1
+"""Seconds after which a signal is passed on, at the latest."""
 
 
 def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
@@ -47,9 +49,11 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
             run_node(node, sock)
             return 0
         equipped(build_node(settings, port=port)).close()  # What is wrong is told here, once.
-        on_listening(port)
         with tempfile.TemporaryDirectory(prefix="headgate-") as shared:
-            return Supervisor(settings, sock, Path(shared)).run()
+            supervisor = Supervisor(settings, sock, Path(shared))
+            supervisor.heed_signals()
+            on_listening(port)
+            return supervisor.run()
 
 
 def run_worker(
@@ -72,7 +76,11 @@ def run_worker(
 
 
 class Supervisor:
-    """The parent of worker processes."""
+    """The parent of worker processes.
+
+    A signal may come at any moment, also while a worker is being started. So its handler only notes that it came: sockets are closed and
+    workers are told by the loop, which knows all of them.
+    """
 
     def __init__(self, settings: Settings, sock: socket.socket, shared: Path) -> None:
         self._settings = settings
@@ -81,19 +89,27 @@ class Supervisor:
         self._context: Any = multiprocessing.get_context("spawn")
         self._workers: dict[int, tuple[BaseProcess, float]] = {}
         self._false_starts = 0
+        self._times_told = 0
         # Workers see it too. It is set by a signal, where a lock could be waited for forever: so without one.
         self._ending: ctypes.c_bool = self._context.RawValue(ctypes.c_bool, False)  # noqa: FBT003
         self._log = logging.getLogger("headgate.service")
 
-    def run(self) -> int:
-        """Watch until all workers have ended."""
+    def heed_signals(self) -> None:
+        """End when a signal says so, from now on."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._end())
+
+    def run(self) -> int:
+        """Start the workers, and watch until all of them have ended."""
         for worker in range(self._settings.workers):
-            self._start(worker)
+            if not self._ending.value:
+                self._start(worker)
+        passed_on = 0
         while self._workers:
-            sentinels = [process.sentinel for process, _ in self._workers.values()]
-            wait(sentinels, timeout=0.5)
+            if passed_on < self._times_told:
+                passed_on += 1
+                self._tell_workers()
+            wait([process.sentinel for process, _ in self._workers.values()], timeout=LOOK_EVERY)
             for worker, (process, since) in list(self._workers.items()):
                 if not process.is_alive():
                     self._on_death(worker, process, since)
@@ -126,8 +142,11 @@ class Supervisor:
             self._start(worker)
 
     def _end(self) -> None:
-        """Tell all workers to end; told twice, they end at once."""
+        """Note that all are to end; told twice, they end at once."""
         self._ending.value = True
+        self._times_told += 1
+
+    def _tell_workers(self) -> None:
         self._sock.close()
         for process, _ in self._workers.values():
             if process.is_alive():
