@@ -345,6 +345,7 @@ def _shown(port: int) -> bytes:
         (["--engine", "postgres://u:canary@db"], {}, "no engine is called 'postgres'"),
         (["--rules", "/nowhere.yaml"], {}, "/nowhere.yaml"),
         (["--tls-cert", "/x.pem"], {}, "tls_key"),
+        (["--tls-cert", "/x.pem", "--tls-key", "/x.key"], {}, "/x.pem and /x.key cannot be used"),
         (["--set", "limit=5"], {}, "no setting is called so"),
         (["--config", "/nowhere.toml"], {}, "/nowhere.toml: it cannot be read"),
     ],
@@ -362,6 +363,7 @@ def test_settings_that_cannot_be_served_are_refused_with_their_source(
     )
     assert ended.returncode in (1, 2)
     assert message in ended.stderr
+    assert ended.stdout == ""  # Nobody is told that it listens.
     assert "Traceback" not in ended.stderr
     assert "canary" not in ended.stderr + ended.stdout
 

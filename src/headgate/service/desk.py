@@ -1,7 +1,7 @@
 """The desk: the parts of a node that people work with, and how they are made from its settings.
 
 A bare node decides and nothing else. `equipped` gives it what an operated service needs: a recorder that counts, a place at the board,
-tokens, and an audit log. `desk_of` hands those to whoever manages the node, with their types.
+tokens, an audit log, and a certificate where one is named. `desk_of` hands those to whoever manages the node, with their types.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .audit import AuditLog
 from .auth import Auth, hosts_for, require_safe_bind
 from .node import NoBoard, NoRecorder
 from .recorder import Recorder
+from .tls import Certificate
 
 if TYPE_CHECKING:
     from ..aio import AsyncLimiter
@@ -83,6 +84,8 @@ def equipped(node: Node) -> Node:
         node.board = _board(node)
     if node.audit is None:
         node.audit = AuditLog(_audit_path(node), node=node_id(node))
+    if node.certificate is None and settings.tls_cert:
+        node.certificate = Certificate(settings.tls_cert, settings.tls_key)
     return node
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ..engines.base import Run
     from ..rules.live import LiveRules
     from .settings import Settings
+    from .tls import Certificate
 
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -165,6 +166,8 @@ class Node:
     audit: Any = None
     store: StoreWatch = field(default_factory=StoreWatch)
     """Whether the engine's store answers."""
+    certificate: Certificate | None = None
+    """What it shows to those who connect by TLS."""
     port: int = 0
     """Where it listens; the settings may have left that to the system."""
     worker: int = 0

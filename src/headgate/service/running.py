@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 SETTLED: Final = 5.0
-"""A worker that lived for so many seconds had started well."""
+"""A worker that served for so many seconds had started well; how long it took to start says nothing."""
 MAX_FALSE_STARTS: Final = 3
 LOOK_EVERY: Final = 0.1
 """Seconds after which a signal is passed on, at the latest."""
@@ -57,9 +57,18 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
 
 
 def run_worker(
-    settings: Settings, sock: socket.socket, worker: int, shared: Path, all_end: ctypes.c_bool
+    settings: Settings,
+    sock: socket.socket,
+    worker: int,
+    shared: Path,
+    *,
+    all_end: ctypes.c_bool,
+    serves_since: ctypes.c_double,
 ) -> None:
-    """The life of a worker process; `all_end` is set when it does not end alone. Without their parent all end, too."""
+    """The life of a worker process; `all_end` is set when it does not end alone. Without their parent all end, too.
+
+    It notes in `serves_since` when it began to serve.
+    """
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # The terminal's is for the parent, who passes it on.
@@ -72,7 +81,10 @@ def run_worker(
     def nobody_stays() -> bool:
         return all_end.value or (parent is not None and not parent.is_alive())
 
-    run_node(equipped(node), sock, nobody_stays=nobody_stays)
+    def note_time() -> None:
+        serves_since.value = time.monotonic()
+
+    run_node(equipped(node), sock, nobody_stays=nobody_stays, on_serving=note_time)
 
 
 class Supervisor:
@@ -87,7 +99,7 @@ class Supervisor:
         self._sock = sock
         self._shared = shared
         self._context: Any = multiprocessing.get_context("spawn")
-        self._workers: dict[int, tuple[BaseProcess, float]] = {}
+        self._workers: dict[int, tuple[BaseProcess, ctypes.c_double]] = {}
         self._false_starts = 0
         self._times_told = 0
         # Workers see it too. It is set by a signal, where a lock could be waited for forever: so without one.
@@ -116,24 +128,26 @@ class Supervisor:
         return 1 if self._false_starts >= MAX_FALSE_STARTS else 0
 
     def _start(self, worker: int) -> None:
+        serves_since: ctypes.c_double = self._context.RawValue(ctypes.c_double, 0.0)
         process = self._context.Process(
             target=run_worker,
-            args=(self._settings, self._sock, worker, self._shared, self._ending),
+            args=(self._settings, self._sock, worker, self._shared),
+            kwargs={"all_end": self._ending, "serves_since": serves_since},
             name=f"headgate-worker-{worker}",
         )
         process.start()
-        self._workers[worker] = (process, time.monotonic())
+        self._workers[worker] = (process, serves_since)
 
-    def _on_death(self, worker: int, process: BaseProcess, since: float) -> None:
+    def _on_death(self, worker: int, process: BaseProcess, since: ctypes.c_double) -> None:
         process.join()
         del self._workers[worker]
         if self._ending.value:
             return
-        lived = time.monotonic() - since
-        self._false_starts = 0 if lived > SETTLED else self._false_starts + 1
+        served = time.monotonic() - since.value if since.value else 0.0
+        self._false_starts = 0 if served > SETTLED else self._false_starts + 1
         self._log.error(
             "a worker died",
-            extra={"worker": worker, "exit_code": process.exitcode, "lived": round(lived, 1)},
+            extra={"worker": worker, "exit_code": process.exitcode, "served": round(served, 1)},
         )
         if self._false_starts >= MAX_FALSE_STARTS:
             self._log.error("workers do not start; giving up")

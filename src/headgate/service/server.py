@@ -28,7 +28,6 @@ from .connection import Connection
 from .endpoints import Endpoints
 from .listening import BACKLOG, turn_newcomers_away
 from .protocol import bound_to
-from .tls import Certificate
 
 if TYPE_CHECKING:
     import socket
@@ -53,17 +52,18 @@ ACCEPT_AGAIN: Final = 0.1
 
 
 def run_node(
-    node: Node, sock: socket.socket, *, nobody_stays: Callable[[], bool] = lambda: True
+    node: Node,
+    sock: socket.socket,
+    *,
+    nobody_stays: Callable[[], bool] = lambda: True,
+    on_serving: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve on this socket until a signal says to end.
+    """Serve on this socket until a signal says to end; `on_serving` is told when it begins.
 
     Workers share the socket, and one that ends alone must not turn newcomers away from the others: `nobody_stays` says whether
     all end.
     """
-    certificate = None
-    if node.settings.tls_cert:
-        certificate = Certificate(node.settings.tls_cert, node.settings.tls_key)
-    server = make_server(node, certificate, nobody_stays)
+    server = make_server(node, nobody_stays, on_serving)
     gc.collect()
     gc.freeze()  # What is there now stays; the collector need not walk through it again and again.
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
@@ -72,10 +72,11 @@ def run_node(
 
 def make_server(
     node: Node,
-    certificate: Certificate | None = None,
     nobody_stays: Callable[[], bool] = lambda: True,
+    on_serving: Callable[[], None] = lambda: None,
 ) -> NodeServer:
     """A uvicorn with our protocol and our way to end."""
+    certificate = node.certificate
     endpoints = Endpoints(node)
     max_body, max_batch_body = node.settings.max_body, node.settings.max_batch_body
     hot: dict[bytes, Route] = {
@@ -97,7 +98,7 @@ def make_server(
         backlog=BACKLOG,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
     )
-    return NodeServer(config, node, certificate, nobody_stays)
+    return NodeServer(config, node, nobody_stays, on_serving)
 
 
 class NodeServer(uvicorn.Server):
@@ -107,13 +108,14 @@ class NodeServer(uvicorn.Server):
         self,
         config: uvicorn.Config,
         node: Node,
-        certificate: Certificate | None,
         nobody_stays: Callable[[], bool],
+        on_serving: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._node = node
-        self._certificate = certificate
+        self._certificate = node.certificate
         self._nobody_stays = nobody_stays
+        self._on_serving = on_serving
         self._arriving: set[asyncio.Task[Any]] = set()
         self._log = logging.getLogger("headgate.service")
 
@@ -130,6 +132,7 @@ class NodeServer(uvicorn.Server):
         for sock in sockets or ():
             self._listen(sock)
         self.started = True
+        self._on_serving()
         self._log.info("serving", extra={"worker": self._node.worker, "port": self._node.port})
 
     def _listen(self, sock: socket.socket) -> None:

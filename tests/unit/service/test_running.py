@@ -38,8 +38,8 @@ class World:
         self.supervisor._context = self
         self.supervisor.heed_signals()
 
-    def Process(self, *, args: Any, **_: Any) -> Worker:  # noqa: N802 - as multiprocessing has it
-        return Worker(self, args)
+    def Process(self, *, kwargs: Any, **_: Any) -> Worker:  # noqa: N802 - as multiprocessing has it
+        return Worker(self, kwargs["serves_since"])
 
     def RawValue(self, kind: Any, value: Any) -> Any:  # noqa: N802
         return kind(value)
@@ -55,9 +55,9 @@ class Worker:
 
     sentinel = exitcode = 0
 
-    def __init__(self, world: World, args: Any) -> None:
+    def __init__(self, world: World, serves_since: Any) -> None:
         self.world = world
-        self.args = args
+        self.serves_since = serves_since
         self.alive = False
         self.told = 0
 
@@ -66,6 +66,9 @@ class Worker:
         self.alive = True
         self.world.started.append(self)
         self.world.on_start(self)
+
+    def serve(self) -> None:
+        self.serves_since.value = self.world.now
 
     def is_alive(self) -> bool:
         return self.alive
@@ -132,11 +135,27 @@ def test_a_second_signal_is_passed_on_as_a_second_one(
     assert [one.told for one in world.started] == [2, 2]
 
 
-def test_workers_that_do_not_start_are_given_up(world: World) -> None:
-
+@pytest.mark.parametrize("took", [0, 60])
+def test_workers_that_do_not_start_are_given_up_however_long_they_take(
+    world: World, took: int
+) -> None:
     def die() -> None:
+        world.now += took
         world.started[-1].alive = False
 
     world.on_look = die
     assert world.supervisor.run() == 1
     assert len(world.started) == 2 + MAX_FALSE_STARTS - 1
+
+
+def test_workers_that_had_served_are_replaced_however_many_die(world: World) -> None:
+    def die() -> None:
+        if len(world.started) > 20:
+            get_a_signal()
+        else:
+            world.started[-1].serve()
+            world.now += 60
+            world.started[-1].alive = False
+
+    world.on_look = die
+    assert world.supervisor.run() == 0
