@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError, UsageError
@@ -19,12 +19,17 @@ MEMORY_OPTIONS: Readers = {
 }
 
 
-def open_memory(url: str, clock: Clock | None) -> MemoryEngine:
-    """The memory engine that a URL describes."""
+def memory_options(url: str, known: Readers = MEMORY_OPTIONS) -> dict[str, Any]:
+    """What a URL of `memory://` says; nothing but options is known there."""
     parts = urlsplit(url)
     if parts.netloc or parts.path or parts.fragment:
-        raise ConfigError("memory:// takes options only, such as memory://?max_keys=100000")
-    options = read_query(parts.query, MEMORY_OPTIONS)
+        raise ConfigError(f"memory:// takes options only, such as memory://?{next(iter(known))}=…")
+    return read_query(parts.query, known)
+
+
+def open_memory(url: str, clock: Clock | None) -> MemoryEngine:
+    """The memory engine that a URL describes."""
+    options = memory_options(url)
     try:
         return MemoryEngine(clock=clock, **options)
     except UsageError as error:  # What a URL says is the operator's to correct.

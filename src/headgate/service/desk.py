@@ -10,10 +10,10 @@ import socket
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
 
 from .. import __version__
 from ..board import Board, Identity, MemoryStore
+from ..engines.url import memory_options
 from ..errors import ConfigError
 from .audit import AuditLog
 from .auth import Auth, hosts_for, require_safe_bind
@@ -24,10 +24,12 @@ from .tls import Certificate
 if TYPE_CHECKING:
     from ..aio import AsyncLimiter
     from ..board import Report, Store
+    from ..query import Readers
     from .node import Node
     from .settings import Settings
 
 US_PER_SECOND = 1_000_000
+BOARD_OPTIONS: Readers = {"file": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +137,15 @@ def _store(settings: Settings) -> tuple[Store, bool]:
         raise ConfigError(
             "board: several workers cannot meet in memory; name a Redis in 'board', or leave it to the engine"
         )
-    options = parse_qs(urlsplit(url).query)
-    state_file = options.get("state_file", [""])[0]
-    file = options.get("file", [""])[0] or (f"{state_file}.board" if state_file else "")
-    return MemoryStore(file=file or None), True
+    return MemoryStore(file=_board_file(settings)), True
+
+
+def _board_file(settings: Settings) -> str | None:
+    """The file that a board in memory is kept in: the one it names, or one beside the engine's own."""
+    if settings.board:
+        return memory_options(settings.board, BOARD_OPTIONS).get("file")
+    state_file = memory_options(settings.engine).get("state_file")
+    return f"{state_file}.board" if state_file else None
 
 
 def _audit_path(node: Node) -> str | None:

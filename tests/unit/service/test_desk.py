@@ -1,0 +1,24 @@
+"""The desk: what an operated service has, as its settings say."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate import ConfigError
+from headgate.service.desk import equipped
+from headgate.service.node import build_node
+from headgate.service.settings import Settings
+
+
+@pytest.mark.parametrize(
+    "board, message",
+    [
+        ("memory://?fil=/x", "no option is called 'fil'; there are file"),
+        ("memory://?file=/x&file=/y", "the option 'file' is given twice"),
+        ("memory:///x/board.json", "memory:// takes options only, such as memory://?file="),
+    ],
+)
+def test_a_board_whose_url_says_something_unknown_is_refused(board: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        equipped(build_node(Settings(board=board)))
+    assert message in str(refused.value)
