@@ -1,7 +1,7 @@
 """A store in this process: for one node, and for tests of several.
 
-With a `file`, what people have set survives a crash: the file is written anew beside the old one, synced and renamed before
-a change is acknowledged. Nothing else is worth keeping.
+With a `file`, what people have set survives a crash: the file is replaced as a whole (see `private_file.py`) before a change is
+acknowledged. Nothing else is worth keeping.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..clock import SystemClock
 from ..errors import ConfigError, EngineError
+from ..private_file import replace_file
 from .model import Totals
 from .store import Counts, Pulled, Push, Row
 
 if TYPE_CHECKING:
+    import os
+
     from ..clock import Clock
 
 
@@ -117,23 +119,13 @@ class MemoryStore:
 
 
 def _save(path: Path, kept: dict[str, tuple[bytes, int | None]]) -> None:
-    """Write the file anew, so that a crash leaves the old one or the new one and nothing else."""
+    """Write the file anew."""
     rows = {
         name: (base64.b64encode(value).decode(), until_us)
         for name, (value, until_us) in kept.items()
     }
-    beside = path.with_name(path.name + ".new")
     try:
-        with beside.open("wb") as file:
-            file.write(json.dumps({"format": 1, "kept": rows}).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(path, json.dumps({"format": 1, "kept": rows}).encode())
     except OSError as error:
         raise EngineError(
             f"the board cannot be written to {path}: {error.strerror}", transient=True

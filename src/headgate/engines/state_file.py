@@ -6,8 +6,7 @@ r"""A state file: the counts of a memory engine, kept across restarts.
 The second states of a table are those that strangers share; the secret tells which key shares which (see
 `_table.py`), and only the file's owner can read it.
 
-Written to a temporary file beside it, flushed to the disk and renamed, so a crash leaves the old file or the new
-one, never half of either. A file that is torn, foreign or of a newer format is refused when it is loaded and is
+It is replaced as a whole (see `private_file.py`), so a crash never leaves half of one. A file that is torn, foreign or of a newer format is refused when it is loaded and is
 not overwritten. A lock beside it keeps a second process from taking the same file; where the system has no such
 locks (Windows), a warning says so. A forked child has nothing to do with the file: it stays its parent's.
 """
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..errors import StateFileError, UsageError
+from ..private_file import replace_file
 
 try:
     import fcntl
@@ -104,16 +104,9 @@ class StateFile:
             {"secret": content.secret, "tables": rows}, separators=(",", ":")
         ).encode()
         header = f"{MAGIC} {FORMAT} {sha256(body).hexdigest()} {len(body)}\n".encode()
-        part = self.path.with_name(self.path.name + ".part")
         try:
             with self._saving:
-                part.unlink(missing_ok=True)
-                with open(part, "xb", opener=_private) as file:
-                    file.write(header + body)
-                    file.flush()
-                    os.fsync(file.fileno())
-                part.replace(self.path)
-                self._sync_folder()
+                replace_file(self.path, header + body)
         except OSError as error:
             raise StateFileError(f"cannot write the state file {self.path}: {error}") from error
 
@@ -202,17 +195,3 @@ class StateFile:
                 f"the state file {self.path} is in use by another engine; give each its own"
             ) from None
         return lock
-
-    def _sync_folder(self) -> None:
-        if os.name == "nt":  # Windows opens no folders.
-            return
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file that only its owner can read."""
-    return os.open(path, flags, 0o600)

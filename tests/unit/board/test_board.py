@@ -302,6 +302,16 @@ def test_what_people_set_survives_a_restart_with_a_file(tmp_path: Path, clock: M
     assert not second.board.view.bans
 
 
+def test_what_people_set_is_for_the_owner_of_the_file_only(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    file = tmp_path / "board.json"
+    file.with_name("board.json.part").touch(0o644)  # Left by a crash.
+    node = Node(MemoryStore(clock=clock, file=file), clock, "a")
+    asyncio.run(node.board.keep("b", Ban(key="k")))
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_torn_file_is_refused_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "board.json"
     file.write_text('{"kept": [')
