@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -402,6 +403,29 @@ def test_health_tells_how_it_is() -> None:
         assert plain(await service.ask("GET", "/health/ready")) == {"status": "ready"}
 
     inside(story)
+
+
+@pytest.mark.parametrize("what", ["board", "audit_log"])
+def test_a_file_that_cannot_be_written_is_told_as_that_and_in_the_log(
+    what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "files").mkdir()
+    files = {"board": "memory://?file={}", "audit_log": "{}"}
+    setting = {what: files[what].format(tmp_path / "files" / "file")}
+
+    async def story(service: Inside) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # As if the disk were full.
+        try:
+            refused = plain(await service.ask("PUT", "/api/bans/k", {}), 503)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert refused["code"] == "not-written"
+        assert refused["detail"] == "nothing was changed; the log of the service says why"
+        assert (await checked(service, "k"))["allowed"] is True
+
+    inside(story, **setting)
+    assert [one for one in caplog.messages if one.startswith("a change was not made: the ")]
 
 
 def test_a_lost_store_shows_and_management_says_so() -> None:

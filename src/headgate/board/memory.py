@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..clock import SystemClock
-from ..errors import ConfigError, EngineError
+from ..errors import ConfigError
 from ..private_file import replace_file
 from .model import Totals
-from .store import Counts, Pulled, Push, Row
+from .store import Counts, Pulled, Push, Row, UnwritableError
 
 if TYPE_CHECKING:
     import os
@@ -41,6 +41,7 @@ class MemoryStore:
         self._revision = 0
         self._changing = asyncio.Lock()
         self._kept: dict[str, tuple[bytes, int | None]] = self._load()
+        self._require_writable()
 
     async def exchange(self, push: Push) -> Pulled:
         """Bring this node's part and take the others' along."""
@@ -117,6 +118,14 @@ class MemoryStore:
                 f"{self._file} holds no board that can be read ({error}); move it away to begin anew"
             ) from error
 
+    def _require_writable(self) -> None:
+        """Write the file once: who cannot do it now is told now, and not when somebody sets something."""
+        if self._file is not None:
+            try:
+                _save(self._file, self._kept)
+            except UnwritableError as error:
+                raise ConfigError(str(error)) from error
+
 
 def _save(path: Path, kept: dict[str, tuple[bytes, int | None]]) -> None:
     """Write the file anew."""
@@ -127,6 +136,4 @@ def _save(path: Path, kept: dict[str, tuple[bytes, int | None]]) -> None:
     try:
         replace_file(path, json.dumps({"format": 1, "kept": rows}).encode())
     except OSError as error:
-        raise EngineError(
-            f"the board cannot be written to {path}: {error.strerror}", transient=True
-        ) from error
+        raise UnwritableError(f"the board cannot be written to {path}: {error.strerror}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ..errors import EngineError
 from .model import NONE_YET, NOTHING
 from .traffic import Strip
 
@@ -68,6 +69,16 @@ class Pulled:
     revision: str
     kept: Mapping[str, bytes] | None
     """What people have set, by name; `None` when nothing has changed since the revision that was pushed."""
+
+
+class UnwritableError(EngineError):
+    """A file of this node that keeps what people do cannot be written: its disk is full, say. Nothing was changed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, transient=True)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return UnwritableError, (str(self),)
 
 
 class Store(Protocol):

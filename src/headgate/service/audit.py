@@ -25,8 +25,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
+from ..board.store import UnwritableError
 from ..clock import SystemClock
-from ..errors import ConfigError, EngineError
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -215,10 +216,7 @@ class AuditLog:
         if reason:
             with suppress(OSError):
                 self._file.truncate(end)
-            raise EngineError(
-                f"the audit log cannot be written ({reason}), so nothing was changed",
-                transient=True,
-            )
+            raise UnwritableError(f"the audit log {self.path} cannot be written: {reason}")
 
 
 def hash_of(entry: dict[str, Any]) -> str:

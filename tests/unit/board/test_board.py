@@ -1,6 +1,7 @@
 """Several boards on one store, on one clock that stands still: what each node knows, exactly."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -320,10 +321,18 @@ def test_a_torn_file_is_refused_with_its_name(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path, clock: ManualClock) -> None:
-    node = Node(MemoryStore(clock=clock, file=tmp_path / "missing" / "board.json"), clock, "a")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    node = Node(MemoryStore(clock=clock, file=folder / "board.json"), clock, "a")
+    shutil.rmtree(folder)
     with pytest.raises(EngineError, match="cannot be written"):
         asyncio.run(node.board.keep("b", Ban(key="k")))
     assert not node.board.view.bans
+
+
+def test_a_file_that_can_never_be_written_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be written to .*/missing/board\.json"):
+        MemoryStore(file=tmp_path / "missing" / "board.json")
 
 
 def test_a_started_board_beats_once_a_second_until_it_is_stopped(

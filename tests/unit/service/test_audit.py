@@ -170,7 +170,7 @@ def test_a_full_disk_refuses_the_change_and_keeps_the_chain_whole(path: Path) ->
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, hard))
     try:
-        with pytest.raises(EngineError, match="nothing was changed"):
+        with pytest.raises(EngineError, match="cannot be written"):
             asyncio.run(log.note(ANN, Change(action="x", target="lost")))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

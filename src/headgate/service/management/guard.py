@@ -6,6 +6,7 @@ answer whether the thing exists or not.
 
 from __future__ import annotations
 
+import logging
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
+from ...board.store import UnwritableError
 from ...errors import EngineError, HeadgateError, UsageError
 from ...rules.problem import RulesError
 from ...rules.sources.base import SourceError
@@ -47,6 +49,7 @@ WRONG_HOST: Final = Kind(421, "wrong-host", "The request was meant for somebody 
 TOO_MANY_GUESSES: Final = Kind(429, "too-many-guesses", "Too many wrong tokens from this address")
 CONFLICT: Final = Kind(409, "conflict", "It is not as it was any more")
 CHANGED: Final = Kind(412, "changed-meanwhile", "It is not what If-Match names")
+NOT_WRITTEN: Final = Kind(503, "not-written", "A file of the service cannot be written")
 NO_SOURCE: Final = Kind(503, "rules-unavailable", "The source of the rules does not answer")
 MAX_DETAIL: Final = 4_000
 ROLE: Final = "x-headgate-role"
@@ -61,8 +64,9 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     421: {"description": "The Host header names somebody else"},
     422: {"description": "A value cannot be used"},
     429: {"description": "Too many wrong tokens from this address"},
-    503: {"description": "The store does not answer"},
+    503: {"description": "The store does not answer, or a file cannot be written"},
 }
+log = logging.getLogger("headgate.service")
 NO_MORE: Final[Mapping[int, str]] = MappingProxyType({})
 
 
@@ -178,13 +182,20 @@ def problem_of(error: Exception) -> ProblemError:
     if isinstance(error, UsageError):
         return usage_problem(error)
     if isinstance(error, EngineError):
-        done = "it may have been done all the same" if error.indefinite else "nothing was changed"
-        return store_unavailable(f"the store does not answer, and {done}")
+        return _problem_of_engine(error)
     if isinstance(error, RulesError):
         return ProblemError(BAD_VALUE, str(error)[:MAX_DETAIL], pointer="#/rule")
     if isinstance(error, SourceError) and error.transient:
         return ProblemError(NO_SOURCE, "the place where the rules are kept does not answer")
     return ProblemError(CONFLICT, str(error)[:MAX_DETAIL])
+
+
+def _problem_of_engine(error: EngineError) -> ProblemError:
+    if isinstance(error, UnwritableError):
+        log.error("a change was not made: %s", error)
+        return ProblemError(NOT_WRITTEN, "nothing was changed; the log of the service says why")
+    done = "it may have been done all the same" if error.indefinite else "nothing was changed"
+    return store_unavailable(f"the store does not answer, and {done}")
 
 
 def _count(desk: Desk, request: Request, path: str, status: int, began_ns: int) -> None:
