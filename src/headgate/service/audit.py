@@ -119,7 +119,9 @@ class AuditLog:
 
     def recent(self, many: int, *, before: int | None = None) -> list[dict[str, Any]]:
         """The newest entries that are still in memory, the newest first; all of them older than number `before`."""
-        found = [one for one in reversed(self._recent) if before is None or one["seq"] < before]
+        # A copy, which is made in one step: a thread may be writing the next entry.
+        newest_first = reversed(self._recent.copy())
+        found = [one for one in newest_first if before is None or one["seq"] < before]
         return found[:many]
 
     @property

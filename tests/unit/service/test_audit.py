@@ -2,6 +2,7 @@ import asyncio
 import json
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,18 @@ def test_without_a_file_the_newest_entries_are_kept() -> None:
         asyncio.run(log.note(ANN, Change(action="x", target=key)))
     assert [entry["target"] for entry in log.recent(2)] == ["c", "b"]
     assert [entry["target"] for entry in log.recent(9, before=3)] == ["a", "n1"]
+
+
+def test_entries_can_be_read_while_others_are_written(path: Path) -> None:
+    log = AuditLog(path, node="n1")
+
+    class WritesWhenLookedAt(dict[str, Any]):
+        """Stands for the thread that writes while somebody reads."""
+
+        def __getitem__(self, name: str) -> Any:
+            log._recent.append({"seq": 99})
+            return super().__getitem__(name)
+
+    log._recent.append(WritesWhenLookedAt(seq=2))
+    assert [entry["seq"] for entry in log.recent(10, before=50)] == [2, 1]
+    log.close()
