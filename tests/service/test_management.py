@@ -13,6 +13,7 @@ from headgate.rules.editing import Editor
 from headgate.rules.live import LiveRules
 from headgate.rules.sources.opening import open_store
 from tests.servers.fixtures import installed
+from tests.servers.process import free_ports
 from tests.servers.redis import standalone
 from tests.service.inside import Inside, inside
 
@@ -428,6 +429,17 @@ def test_a_file_that_cannot_be_written_is_told_as_that_and_in_the_log(
     assert [one for one in caplog.messages if one.startswith("a change was not made: the ")]
 
 
+def test_a_store_that_was_never_there_is_told_on_the_page_and_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(service: Inside) -> None:
+        assert plain(await service.ask("GET", "/health"))["redis"] == "unreachable"
+        assert "<dt>the store</dt><dd>does not answer: " in (await service.ask("GET", "/")).text
+
+    inside(story, engine=f"redis://127.0.0.1:{free_ports(1)[0]}")
+    assert [one for one in caplog.messages if one.startswith("the board does not answer: ")]
+
+
 def test_a_lost_store_shows_and_management_says_so() -> None:
     with installed(), standalone("redis-7.0") as redis:
 
@@ -449,6 +461,10 @@ def test_a_lost_store_shows_and_management_says_so() -> None:
             )
             nodes = plain(await service.ask("GET", "/api/nodes"))
             assert nodes["problem"]
+            redis.start()
+            assert await service.desk.board.beat()
+            service.node.store.answered()
+            assert plain(await service.ask("GET", "/health"))["redis"] == "connected"
 
         inside(story, engine=f"{redis.url}?deadline=0.2&connect_timeout=0.2")
 

@@ -147,7 +147,7 @@ class Board:
         try:
             pulled = await self._store.exchange(push)
         except EngineError as error:
-            self.problem, self.reachable = str(error), not error.transient
+            self._failed(error)
             self._pushed.clear()
             self._swap()
             return False
@@ -158,7 +158,7 @@ class Board:
         if heartbeat:
             self._beaten_us = asked_us
         self._pushed.update(changed)
-        self.problem = None
+        self._answered()
         if (
             self.identity.id not in pulled.nodes
         ):  # The store was emptied, or we were silent for long.
@@ -238,8 +238,19 @@ class Board:
         try:
             self._known[name] = await self._store.sheets(name)
         except EngineError as error:
-            self.problem = str(error)
+            self._failed(error)
         return dict(self._known.get(name, {}))
+
+    def _failed(self, error: EngineError) -> None:
+        """The store did not do what it was asked; the log says so once."""
+        if self.problem is None:
+            self._log.error("the board does not answer: %s", error)
+        self.problem, self.reachable = str(error), not error.transient
+
+    def _answered(self) -> None:
+        if self.problem is not None:
+            self._log.warning("the board answers again")
+        self.problem, self.reachable = None, True
 
     def _take(self, pulled: Pulled) -> None:
         """Swap the snapshot for what the store says."""

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from . import openapi, page
 from .asgi import check_routes, response
+from .desk import desk_of
 from .endpoints import Endpoints
 from .headers import process_time_line
 from .management import routers
@@ -70,7 +71,7 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
         redirect_slashes=False,  # One spelling of each address.
     )
     app.router.routes.extend(check_routes(node, endpoints or Endpoints(node)))
-    app.router.routes.extend(page.page_routes(node, app))
+    app.router.routes.extend(page.page_routes(desk_of(node), app))
     for router in routers(node):
         app.include_router(router)
     openapi.describe(app, node.settings)

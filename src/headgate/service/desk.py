@@ -53,10 +53,12 @@ class Desk:
         return self.node.limiter
 
     @property
-    def store_up(self) -> bool:
-        """Whether the store of the counts answers: as checks found it, and the board, which asks once a second."""
+    def store_problem(self) -> str | None:
+        """Why the store of the counts does not answer, as checks found it, or the board, which asks once a second; `None` if it does."""
+        if not self.node.store.up:
+            return self.node.store.last_error
         elsewhere = bool(self.settings.board)
-        return self.node.store.up and (elsewhere or self.board.reachable)
+        return None if elsewhere or self.board.reachable else self.board.problem
 
     @property
     def rules(self) -> Any:

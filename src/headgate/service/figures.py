@@ -156,7 +156,7 @@ class Gauges:
     def _store(self) -> dict[str, Any]:
         watch = self._desk.node.store
         found: dict[str, Any] = {
-            "store_up": int(self._desk.store_up),
+            "store_up": int(self._desk.store_problem is None),
             "store_outages_total": watch.outages,
         }
         engine = engine_of(self._desk)

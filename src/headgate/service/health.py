@@ -78,7 +78,7 @@ def health_of(desk: Desk) -> HealthShown:
     node = desk.node
     redis: Literal["connected", "unreachable", "memory"] = "memory"
     if desk.settings.shared_engine:
-        redis = "connected" if desk.store_up else "unreachable"
+        redis = "connected" if desk.store_problem is None else "unreachable"
     rules: Literal["ok", "stale", "none"] = "none"
     if desk.rules is not None:
         rules = "stale" if desk.rules.problem or desk.rules.stale_seconds else "ok"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.requests import Request
 
+    from .desk import Desk
     from .node import Node
 
 SAFE: Final = {
@@ -52,11 +53,11 @@ section h3 { margin: 0 0 .25rem; font: 600 1rem ui-monospace, "DejaVu Sans Mono"
 """
 
 
-def page_routes(node: Node, app: FastAPI) -> list[Route]:
+def page_routes(desk: Desk, app: FastAPI) -> list[Route]:
     """The pages of a node."""
 
     async def front(_: Request) -> Response:
-        return HTMLResponse(_front(node), headers=SAFE)
+        return HTMLResponse(_front(desk), headers=SAFE)
 
     async def api(_: Request) -> Response:
         return HTMLResponse(_api(app.openapi()), headers=SAFE)
@@ -71,9 +72,10 @@ def page_routes(node: Node, app: FastAPI) -> list[Route]:
     ]
 
 
-def _front(node: Node) -> str:
-    settings = node.settings
-    store = "answers" if node.store.up else f"does not answer: {node.store.last_error}"
+def _front(desk: Desk) -> str:
+    node, settings = desk.node, desk.settings
+    problem = desk.store_problem
+    store = "answers" if problem is None else f"does not answer: {problem}"
     rate = f"{settings.default_limit} in {settings.default_window:g} s"
     runs = {
         "counts live in": settings.shown("engine"),

@@ -240,6 +240,18 @@ class Unreachable(MemoryStore):
         return await super().exchange(push)
 
 
+def test_a_store_that_is_away_is_told_in_the_log_once_and_that_it_is_back(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Unreachable(clock=clock)
+    node = Node(store, clock, "a")
+    store.away = True
+    assert [node.beat(), node.beat(), node.board.reachable] == [False, False, False]
+    store.away = False
+    assert [node.beat(), node.beat(), node.board.reachable] == [True, True, True]
+    assert caplog.messages == ["the board does not answer: gone fishing", "the board answers again"]
+
+
 def test_a_store_that_is_away_leaves_the_last_view_and_says_so(clock: ManualClock) -> None:
     store = Unreachable(clock=clock)
     a, b = Node(store, clock, "a"), Node(store, clock, "b")
