@@ -79,7 +79,7 @@ class Auth:
             self._load()
         elif checks_need_token:
             raise ConfigError(
-                "check_needs_token is set, but there are no tokens; name their file in 'tokens'"
+                "checks are to need a token, but there are none; name their file in 'tokens'"
             )
 
     def __repr__(self) -> str:

@@ -80,16 +80,23 @@ def equipped(node: Node) -> Node:
     settings = node.settings
     if node.auth is None:
         hosts = None if settings.tokens else hosts_for(settings.host, settings.allowed_hosts)
-        node.auth = Auth(settings.tokens, checks_need_token=settings.check_needs_token, hosts=hosts)
-        require_safe_bind(settings.host, node.auth)
+        with settings.blamed("tokens" if settings.tokens else "check_needs_token"):
+            node.auth = Auth(
+                settings.tokens, checks_need_token=settings.check_needs_token, hosts=hosts
+            )
+        with settings.blamed("host"):
+            require_safe_bind(settings.host, node.auth)
     if isinstance(node.recorder, NoRecorder):
         node.recorder = Recorder()
     if isinstance(node.board, NoBoard):
-        node.board = _board(node)
+        with settings.blamed("board"):
+            node.board = _board(node)
     if node.audit is None:
-        node.audit = AuditLog(_audit_path(node), node=node_id(node))
+        with settings.blamed("audit_log"):
+            node.audit = AuditLog(_audit_path(node), node=node_id(node))
     if node.certificate is None and settings.tls_cert:
-        node.certificate = Certificate(settings.tls_cert, settings.tls_key)
+        with settings.blamed("tls_cert"):
+            node.certificate = Certificate(settings.tls_cert, settings.tls_key)
     return node
 
 
@@ -137,7 +144,7 @@ def _store(settings: Settings) -> tuple[Store, bool]:
         return store, store.hash_keys
     if settings.workers > 1:
         raise ConfigError(
-            "board: several workers cannot meet in memory; name a Redis in 'board', or leave it to the engine"
+            "several workers cannot meet in memory; name a Redis in 'board', or leave it to the engine"
         )
     return MemoryStore(file=_board_file(settings)), True
 

@@ -208,16 +208,18 @@ def build_node(
     settings: Settings, *, port: int = 0, worker: int = 0, shared_dir: Path | None = None
 ) -> Node:
     """A node as the settings describe it, not started yet."""
-    rules = _open_rules(settings)
+    with settings.blamed("rules"):
+        rules = _open_rules(settings)
     on_error: Any = settings.on_error
     store = StoreWatch()
-    limiter = AsyncLimiter(
-        settings.engine,
-        namespace=settings.namespace,
-        rules=rules,
-        on_error=on_error,
-        on_failure=store.failed,
-    )
+    with settings.blamed("engine"):
+        limiter = AsyncLimiter(
+            settings.engine,
+            namespace=settings.namespace,
+            rules=rules,
+            on_error=on_error,
+            on_failure=store.failed,
+        )
     return Node(
         settings=settings,
         limiter=limiter,

@@ -8,16 +8,19 @@ refused here, with the place that the bad value came from.
 from __future__ import annotations
 
 import ipaddress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from ..algorithms import ALGORITHMS, Concurrency
 from ..errors import ConfigError, UsageError
 from ..rate import Rate, limits_of
+from ..rules.problem import RulesError
+from ..rules.sources.base import SourceError
 from .secret import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 ON_ERROR: Final = ("open", "closed")
@@ -97,8 +100,8 @@ class Settings:
         self._require_numbers()
         self._require_words()
         if bool(self.tls_cert) is not bool(self.tls_key):
-            missing = "tls_key" if self.tls_cert else "tls_cert"
-            self._refuse(missing, "a certificate and its key come together; give both or none")
+            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
+            self._refuse(given, f"a certificate and its key come together; give {missing}, too")
         if self.workers > 1 and not self.shared_engine:
             self._refuse(
                 "workers",
@@ -146,6 +149,19 @@ class Settings:
         """Where a value came from."""
         return self.sources.get(name, DEFAULT)
 
+    @contextmanager
+    def blamed(self, name: str) -> Iterator[None]:
+        """What goes wrong in the block is this setting's fault, and told with where it came from.
+
+        Rules that are wrong are told as they are: each fault has its own place.
+        """
+        try:
+            yield
+        except RulesError:
+            raise
+        except (ConfigError, UsageError, SourceError) as error:
+            raise refusal(name, self.source(name), str(error)) from error
+
     def shown(self, name: str) -> str:
         """A value as it may be shown to anybody: without passwords."""
         value = getattr(self, name)
@@ -178,10 +194,8 @@ class Settings:
             self._refuse("bad_paths", f"it is deny or pass, not {self.bad_paths!r}")
         if self.log_level not in LOG_LEVELS:
             self._refuse("log_level", f"{self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
-        try:
+        with self.blamed("default_limit"):
             limits_of(Rate(self.default_limit, self.default_window), self.default_algorithm)
-        except UsageError as error:
-            self._refuse("default_limit", str(error))
         for network in self.trusted_proxies:
             try:
                 ipaddress.ip_network(network)

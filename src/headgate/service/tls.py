@@ -24,9 +24,7 @@ class Certificate:
             self._seen = self._stamps()
             self.context = self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
         except OSError as error:  # Among them everything that OpenSSL refuses.
-            raise ConfigError(
-                f"tls_cert and tls_key: {cert} and {key} cannot be used: {error}"
-            ) from None
+            raise ConfigError(f"{cert} and {key} cannot be used: {error}") from None
 
     def refresh(self) -> bool:
         """Read the files again if they have changed; whether the certificate is a new one."""

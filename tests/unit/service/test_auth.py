@@ -121,7 +121,7 @@ def test_checks_need_a_token_only_when_told_so(file: Path) -> None:
     strict = Auth(str(file), checks_need_token=True)
     assert strict.may_check(bearer(text))
     assert not strict.may_check(None)
-    with pytest.raises(ConfigError, match="there are no tokens"):
+    with pytest.raises(ConfigError, match="there are none"):
         Auth(checks_need_token=True)
 
 
