@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError, UsageError
 
@@ -74,11 +74,12 @@ def run(args: argparse.Namespace) -> int:
     return running.serve(settings, on_listening=lambda port: _announce(settings, port))
 
 
-def _flags(args: argparse.Namespace) -> dict[str, Any]:
+def _flags(args: argparse.Namespace) -> dict[str, str | None]:
+    """What was typed, by what stood in front of it."""
     from ..service.settings import SETTINGS  # noqa: PLC0415
 
-    flags: dict[str, Any] = {
-        flag.replace("-", "_"): getattr(args, flag.replace("-", "_")) for flag, _, _ in FLAGS
+    flags: dict[str, str | None] = {
+        f"--{flag}": getattr(args, flag.replace("-", "_")) for flag, _, _ in FLAGS
     }
     for text in args.set:
         name, equals, value = text.partition("=")
@@ -87,7 +88,7 @@ def _flags(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(
                 f"--set {text.partition('=')[0]!r}: no setting is called so; write --set NAME=VALUE"
             )
-        flags[name] = value
+        flags[f"--set {name}"] = value
     return flags
 
 

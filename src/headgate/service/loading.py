@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError
+from ..query import number, whole
 from .settings import SETTINGS, Settings, refusal
 
 if TYPE_CHECKING:
@@ -30,11 +32,14 @@ NO: Final = frozenset({"0", "false", "no", "off"})
 
 def load_settings(
     *,
-    flags: Mapping[str, Any],
+    flags: Mapping[str, str | None],
     environ: Mapping[str, str],
     config: str | None = None,
 ) -> tuple[Settings, list[str]]:
-    """The settings that hold, and what should be pointed out about how they were given."""
+    """The settings that hold, and what should be pointed out about how they were given.
+
+    `flags` are the words of the command line by what was typed in front of them: `--port`, or `--set idle_timeout`.
+    """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     path = config or environ.get(PREFIX + "CONFIG")
@@ -46,10 +51,10 @@ def load_settings(
     for variable, name, text in _read_environ(environ, remarks):
         values[name] = _from_text(name, text, variable)
         sources[name] = variable
-    for name, value in flags.items():
-        if value is not None:
-            flag = "--" + name.replace("_", "-")
-            values[name] = _from_text(name, value, flag) if isinstance(value, str) else value
+    for flag, typed in flags.items():
+        if typed is not None:
+            name = flag.removeprefix("--set ").removeprefix("--").replace("-", "_")
+            values[name] = _from_text(name, typed, flag)
             sources[name] = flag
     return Settings(**values, sources=sources), remarks
 
@@ -125,10 +130,11 @@ def _from_text(name: str, text: str, source: str) -> Any:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if kind is bool and text.lower() in YES | NO:
         return text.lower() in YES
-    if kind is int and text.isascii() and text.isdigit() and len(text) < 17:
-        return int(text)
-    if kind is float and text.replace(".", "", 1).isdigit() and text.isascii() and len(text) < 17:
-        return float(text)
+    with suppress(ValueError):
+        if kind is int:
+            return whole(text)
+        if kind is float:
+            return number(text)
     raise refusal(name, source, f"it is {WORDS[kind]}, not {_shown(name, text)}")
 
 

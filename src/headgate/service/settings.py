@@ -180,7 +180,7 @@ class Settings:
         for name, low, high in RANGES:
             value = getattr(self, name)
             if not low <= value <= high:
-                self._refuse(name, f"it lies between {low:g} and {high:g}, and {value!r} does not")
+                self._refuse(name, f"it lies between {low} and {high}, and {value} does not")
         if self.heartbeat >= self.node_ttl:
             self._refuse("heartbeat", f"it must be shorter than node_ttl, {self.node_ttl:g} s")
 
@@ -194,6 +194,8 @@ class Settings:
             self._refuse("bad_paths", f"it is deny or pass, not {self.bad_paths!r}")
         if self.log_level not in LOG_LEVELS:
             self._refuse("log_level", f"{self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
+        with self.blamed("default_window"):
+            limits_of(Rate(1, self.default_window), self.default_algorithm)
         with self.blamed("default_limit"):
             limits_of(Rate(self.default_limit, self.default_window), self.default_algorithm)
         for network in self.trusted_proxies:

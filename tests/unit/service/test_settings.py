@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import ConfigError
+from headgate import ConfigError, UsageError
 from headgate.service.loading import load_settings
 from headgate.service.promises import promises
 from headgate.service.secret import redacted
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 def load(
-    environ: dict[str, str] | None = None, config: Path | None = None, **flags: Any
+    environ: dict[str, str] | None = None, config: Path | None = None, **flags: str
 ) -> Settings:
     found, _ = load_settings(
-        flags=flags, environ=environ or {}, config=None if config is None else str(config)
+        flags={f"--{name}": text for name, text in flags.items()},
+        environ=environ or {},
+        config=None if config is None else str(config),
     )
     return found
 
@@ -79,7 +81,7 @@ def test_text_becomes_what_the_setting_is(text: str, name: str, value: object) -
     [
         ({"HEADGATE_PORT": "٨٠"}, "port (from HEADGATE_PORT): it is a whole number, not '٨٠'"),
         ({"HEADGATE_PORT": "8_0"}, "it is a whole number"),
-        ({"HEADGATE_PORT": "-1"}, "it is a whole number"),
+        ({"HEADGATE_PORT": "-1"}, "it lies between 0 and 65535, and -1 does not"),
         ({"HEADGATE_IDLE_TIMEOUT": "nan"}, "it is a number"),
         ({"HEADGATE_IDLE_TIMEOUT": "inf"}, "it is a number"),
         ({"HEADGATE_IDLE_TIMEOUT": "1e9"}, "it is a number"),
@@ -173,3 +175,23 @@ def test_promises_follow_the_settings() -> None:
 
 def test_every_setting_has_a_help_text() -> None:
     assert all(len(one.metadata["help"]) > 10 for one in SETTINGS.values())
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("idle_timeout", "nan", "it is a number, not 'nan'"),
+        ("idle_timeout", "1e3", "it is a number, not '1e3'"),
+        ("idle_timeout", "-1", "it lies between 0.01 and 86400, and -1.0 does not"),
+        ("max_body", "-1", "it lies between 256 and 16777216, and -1 does not"),
+        ("max_body", "1.5", "it is a whole number, not '1.5'"),
+        ("default_window", "-1", "a window must last"),
+    ],
+)
+def test_a_number_that_does_not_do_is_told_with_its_bounds_and_with_what_was_typed(
+    name: str, text: str, message: str
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        load_settings(flags={f"--set {name}": text}, environ={})
+    assert message in str(refused.value)
+    assert str(refused.value).startswith(f"{name} (from --set {name}): ")
