@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import logging
 import time
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError
 from ..limiter import Limiter
+from .hosts import is_loopback, open_to_everybody
 from .tokens import INLINE, ROLES, Role, Token, read_tokens
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ GUESSES: Final = "10/minute"
 LOOK_EVERY: Final = 1.0
 """Seconds between looks at the file of tokens."""
 MAX_HEADER: Final = 512
-LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,30 +149,8 @@ class Auth:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on `host`."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
 def require_safe_bind(host: str, auth: Auth | None) -> None:
     """Refuse to open management to the world: a public address needs a token that holds."""
     if is_loopback(host) or (auth is not None and auth.required and auth._by_digest):
         return
-    raise ConfigError(
-        f"{host} can be reached from outside, and management would be open to everybody; make a token with "
-        "'headgate token create' and name its file in 'tokens', or listen on 127.0.0.1"
-    )
-
-
-def hosts_for(host: str, allowed: Iterable[str] = ()) -> frozenset[str] | None:
-    """The names that may stand in `Host`: on loopback this machine's and those allowed; elsewhere any, unless some are named."""
-    named = frozenset(one.lower() for one in allowed)
-    if not is_loopback(host):
-        return named or None
-    own = f"[{host}]" if ":" in host and not host.startswith("[") else host.lower()
-    return LOCAL_NAMES | {own} | named
+    raise ConfigError(open_to_everybody(host))

@@ -16,7 +16,8 @@ from ..board import Board, Identity, MemoryStore
 from ..engines.url import memory_options
 from ..errors import ConfigError
 from .audit import AuditLog
-from .auth import Auth, hosts_for, require_safe_bind
+from .auth import Auth, require_safe_bind
+from .hosts import hosts_for
 from .node import NoBoard, NoRecorder
 from .recorder import Recorder
 from .tls import Certificate

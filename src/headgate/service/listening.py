@@ -9,6 +9,7 @@ is then refused, or taken in by the next one on this port.
 from __future__ import annotations
 
 import ctypes
+import errno
 import logging
 import socket
 import struct
@@ -16,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ConfigError
+from .settings import refusal
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -47,9 +49,16 @@ def listen(settings: Settings) -> socket.socket:
         sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
+        reason = error.strerror or error
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise refusal(
+                "host",
+                settings.source("host"),
+                f"{settings.host!r} is no address of this machine: {reason}",
+            ) from None
         raise ConfigError(
             f"port {settings.port} of {settings.host} (from {settings.source('port')}) cannot be listened on: "
-            f"{error.strerror or error}; name another with --port"
+            f"{reason}; name another with --port"
         ) from None
     sock.settimeout(0)
     return sock

@@ -17,6 +17,7 @@ from ..errors import ConfigError, UsageError
 from ..rate import Rate, limits_of
 from ..rules.problem import RulesError
 from ..rules.sources.base import SourceError
+from .hosts import bare, is_loopback, open_to_everybody
 from .secret import redacted
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Settings:
     """Where each value that is not a default came from, such as `HEADGATE_PORT`."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "host", bare(self.host))
         self._require_numbers()
         self._require_words()
         if bool(self.tls_cert) is not bool(self.tls_key):
@@ -108,27 +110,13 @@ class Settings:
                 f"{self.workers} workers that count in memory would admit every limit "
                 f"{self.workers} times; give them an engine to share, such as --engine redis://localhost",
             )
-        if not self.loopback and not self.tokens:
-            self._refuse(
-                "host",
-                f"{self.host} can be reached from outside, and management would be open to everybody; make a token "
-                "with 'headgate token create' and name its file in 'tokens', or listen on 127.0.0.1",
-            )
+        if not self.tokens and not is_loopback(self.host):
+            self._refuse("host", open_to_everybody(self.host))
 
     @property
     def shared_engine(self) -> bool:
         """Whether several processes count together."""
         return not self.engine.startswith("memory:")
-
-    @property
-    def loopback(self) -> bool:
-        """Whether only this machine can reach the listener."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
 
     @property
     def scheme(self) -> str:

@@ -5,7 +5,8 @@ import pytest
 
 from headgate.errors import ConfigError, UsageError
 from headgate.service import auth as auth_module
-from headgate.service.auth import Auth, Caller, hosts_for, require_safe_bind
+from headgate.service.auth import Auth, Caller, require_safe_bind
+from headgate.service.hosts import hosts_for
 from headgate.service.tokens import (
     ROLES,
     Role,

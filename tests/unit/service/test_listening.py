@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from headgate import UsageError
 from headgate.service.listening import listen, turn_newcomers_away
 from headgate.service.settings import Settings
 
@@ -41,3 +42,11 @@ def test_who_was_turned_away_is_refused_once_the_port_is_closed() -> None:
         door.close()
         select.select([], [newcomer], [], 10)
         assert newcomer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+
+
+@pytest.mark.parametrize("host", ["nobody.invalid", "192.0.2.1"])
+def test_a_host_that_is_not_this_machine_is_blamed_and_not_the_port(host: str) -> None:
+    tokens = "sha256:admin:ann:" + "0" * 64
+    with pytest.raises(UsageError) as refused:
+        listen(Settings(host=host, port=0, tokens=tokens, sources={"host": "--host"}))
+    assert str(refused.value).startswith(f"host (from --host): '{host}' is no address of this ")

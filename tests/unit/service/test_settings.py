@@ -195,3 +195,16 @@ def test_a_number_that_does_not_do_is_told_with_its_bounds_and_with_what_was_typ
         load_settings(flags={f"--set {name}": text}, environ={})
     assert message in str(refused.value)
     assert str(refused.value).startswith(f"{name} (from --set {name}): ")
+
+
+@pytest.mark.parametrize(
+    "host, url",
+    [
+        ("[::1]", "http://[::1]:1"),
+        ("::1", "http://[::1]:1"),
+        ("LOCALHOST", "http://LOCALHOST:1"),
+        ("127.1.2.3", "http://127.1.2.3:1"),
+    ],
+)
+def test_this_machine_is_known_however_it_is_written(host: str, url: str) -> None:
+    assert Settings(host=host).url(1) == url
