@@ -106,6 +106,41 @@ def test_a_form_or_a_cross_site_post_is_refused(tell: Tell, kind: str | None) ->
     tell(story)
 
 
+@pytest.mark.parametrize(
+    "method, path, allow",
+    [
+        ("POST", "/api/nodes", "GET"),
+        ("HEAD", "/api/nodes", "GET"),
+        ("PATCH", "/api/bans/k", "DELETE, PUT"),
+        ("GET", "/api/reset", "POST"),
+        ("GET", "/check", "POST"),
+        ("DELETE", "/health", "GET"),
+    ],
+)
+def test_a_wrong_method_is_told_with_the_right_ones(
+    tell: Tell, method: str, path: str, allow: str
+) -> None:
+    async def story(service: Inside) -> None:
+        answer = await service.ask(method, path, {} if method in {"POST", "PATCH"} else None)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allow)
+        if method != "HEAD":
+            assert answer.json()["detail"].startswith(f"send one of {allow}; ")
+
+    tell(story)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
+@pytest.mark.parametrize("path", ["/api/nothing", "/nothing"])
+def test_what_is_not_there_is_told_with_where_to_look(tell: Tell, method: str, path: str) -> None:
+    async def story(service: Inside) -> None:
+        answer = await service.ask(method, path, {} if method == "POST" else None)
+        assert answer.status_code == 404
+        if method != "HEAD":
+            assert answer.json()["detail"] == "the page /docs lists what there is"
+
+    tell(story)
+
+
 def test_no_other_site_is_allowed_to_read_answers(tell: Tell) -> None:
     async def story(service: Inside) -> None:
         answer = await service.ask("GET", "/api/nodes", origin="https://evil.example")

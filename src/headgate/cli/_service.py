@@ -28,8 +28,9 @@ TIMEOUT: Final = 10.0
 MAX_TOKEN_FILE: Final = 4_096
 OUR_FAULT: Final = frozenset({400, 413, 415, 422})
 """Answers that say that what we sent makes no sense."""
-NOT_OURS: Final = frozenset({"Not Found", "Method Not Allowed"})
-"""What any server says about addresses that it does not know."""
+NO_SUCH_ADDRESS: Final = {404: "not found", 405: "method not allowed"}
+ABOUT_ADDRESSES: Final = frozenset({"Not Found", "the page /docs lists what there is"})
+"""What a 404 says that is about the address, ours or another's, and not about a key or a rule."""
 SPANS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 PLACES: Final = """\
 the service is found at --url or HEADGATE_URL (http://127.0.0.1:8080); a token
@@ -104,10 +105,8 @@ class Service:
         if status == 401:
             wants = "does not take this token: use another one" if self._token else "wants a token"
             detail = f"{self.url} {wants}: name its file with --token-file, or set HEADGATE_TOKEN"
-        if detail in NOT_OURS:
-            detail = (
-                f"{asked}: {str(detail).lower()}; is {self.url} the address of a Headgate service?"
-            )
+        if status == 405 or (status == 404 and detail in ABOUT_ADDRESSES):
+            detail = f"{asked}: {NO_SUCH_ADDRESS[status]}; is {self.url} the address of a Headgate service?"
         message = str(detail or f"{self.url} answered with {status}")
         if status in OUR_FAULT:
             raise UsageError(message)

@@ -29,9 +29,11 @@ from .problems import (
     FORBIDDEN,
     NOT_FOUND,
     UNAUTHORIZED,
+    WHERE_TO_LOOK,
     WRONG_METHOD,
     Kind,
     ProblemError,
+    wrong_method,
 )
 from .saying import of_pydantic
 
@@ -112,10 +114,15 @@ class Stamp:
 
 async def _on_http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    headers = error.headers or {}
+    if error.status_code == WRONG_METHOD.status and "Allow" in headers:
+        return response(wrong_method(headers["Allow"].split(", ")).reply())
+    if error.status_code == NOT_FOUND.status:
+        return response(ProblemError(NOT_FOUND, WHERE_TO_LOOK).reply())
     kind = KINDS.get(error.status_code)
     if kind is None:
         kind = Kind(error.status_code, f"http-{error.status_code}", str(error.detail))
-    lines = "".join(f"{name.lower()}: {value}\r\n" for name, value in (error.headers or {}).items())
+    lines = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers.items())
     return response(ProblemError(kind, str(error.detail), lines=lines.encode()).reply())
 
 

@@ -5,11 +5,14 @@ A problem never looks like an answer: it has no `allowed`. `code` is for program
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from .headers import process_time_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 JSON: Final = b"content-type: application/json\r\n"
 PROBLEM: Final = b"content-type: application/problem+json\r\n"
@@ -45,6 +48,7 @@ TOO_LARGE: Final = Kind(413, "too-large", "The body is too large")
 NOT_JSON: Final = Kind(415, "not-json", "The body must be JSON")
 TOO_MANY: Final = Kind(429, "too-many-connections", "Too many connections from one address")
 FAILED: Final = Kind(500, "internal-error", "Something went wrong here")
+WHERE_TO_LOOK: Final = "the page /docs lists what there is"
 NO_ANSWER: Final = Kind(503, "store-unavailable", "The store does not answer")
 
 
@@ -88,6 +92,16 @@ class ProblemError(Exception):
 def store_unavailable(detail: str) -> ProblemError:
     """The store failed, and no rule says what to do then."""
     return ProblemError(NO_ANSWER, detail, lines=b"retry-after: 1\r\n")
+
+
+def wrong_method(offered: Iterable[str]) -> ProblemError:
+    """The address is right, and the method is not."""
+    allow = ", ".join(sorted(offered))
+    return ProblemError(
+        WRONG_METHOD,
+        f"send one of {allow}; {WHERE_TO_LOOK}",
+        lines=f"allow: {allow}\r\n".encode(),
+    )
 
 
 def token_needed() -> ProblemError:

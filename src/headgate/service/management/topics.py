@@ -33,9 +33,10 @@ TOPICS = (nodes, traffic, counters, limits, overrides, blocks, rules, rule_chang
 def all_routers(node: Node) -> list[APIRouter]:
     """Health, metrics, and every topic; the last one answers for what is not there."""
     desk = desk_of(node)
+    topics = [topic.router(desk) for topic in TOPICS]
     return [
         health_router(desk),
         metrics_router(desk, watched(desk).all),
-        *(topic.router(desk) for topic in TOPICS),
-        unknown_router(desk),
+        *topics,
+        unknown_router(desk, topics),
     ]

@@ -1,29 +1,43 @@
-"""What is asked for under `/api` and is not there: told only to those who may look around."""
+"""What is asked for under `/api` and is not there, or not by that method: told only to those who may look around."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+from starlette.routing import Match
 
-from ..problems import NOT_FOUND, ProblemError
+from ..problems import NOT_FOUND, WHERE_TO_LOOK, ProblemError, wrong_method
 from .guard import guarded, needs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..desk import Desk
 
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
-def unknown_router(desk: Desk) -> APIRouter:
-    """The last router under `/api`."""
+def unknown_router(desk: Desk, known: Sequence[APIRouter]) -> APIRouter:
+    """The last router under `/api`, behind those that know what they are asked."""
     router = APIRouter(route_class=guarded(desk))
 
     @router.api_route(
         "/api/{rest:key}", methods=METHODS, include_in_schema=False, **needs("viewer")
     )
-    async def nothing(rest: str) -> None:
+    async def nothing(request: Request, rest: str) -> None:
         del rest
-        raise ProblemError(NOT_FOUND, "the page /docs lists what there is")
+        offered = _methods_of(request, known)
+        if offered:
+            raise wrong_method(offered)
+        raise ProblemError(NOT_FOUND, WHERE_TO_LOOK)
 
     return router
+
+
+def _methods_of(request: Request, known: Sequence[APIRouter]) -> set[str]:
+    """What can be done with the address."""
+    routes = (route for router in known for route in router.routes if isinstance(route, APIRoute))
+    others = (route for route in routes if route.matches(request.scope)[0] is Match.PARTIAL)
+    return {method for route in others for method in route.methods or ()}
