@@ -107,6 +107,30 @@ def test_a_form_or_a_cross_site_post_is_refused(tell: Tell, kind: str | None) ->
 
 
 @pytest.mark.parametrize(
+    "named, pointer, told",
+    [
+        ({"rule": "login", "window": 60}, "#/rule", "give the rule, or the window"),
+        ({"rule": "login", "algorithm": "sliding_log"}, "#/rule", "give the rule, or the window"),
+        ({"algorithm": "sliding_log"}, "#/algorithm", "give the window, too"),
+        ({"window": 60, "algorithm": "concurrency"}, "#/algorithm", "no algorithm of checks is"),
+        ({"window": 60, "algorithm": "gcra"}, "#/algorithm", "no algorithm of checks is called"),
+        ({"window": 1e-9}, "#/window", "a window must last"),
+    ],
+)
+def test_a_reset_that_names_no_one_state_is_refused(
+    tell: Tell, named: dict[str, Any], pointer: str, told: str
+) -> None:
+    async def story(service: Inside) -> None:
+        answer = await service.ask("POST", "/api/reset", {"key": "k", **named})
+        assert answer.status_code == 422
+        (error,) = answer.json()["errors"]
+        assert error["pointer"] == pointer
+        assert told in error["detail"]
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
     "method, path, allow",
     [
         ("POST", "/api/nodes", "GET"),

@@ -10,14 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
+from msgspec import UNSET
 
 from ...algorithms import limit_of_identity
 from ...charge import require_key
 from ...engines.memory import MemoryEngine
 from ...errors import UsageError
-from ...rate import Rate, limits_of
+from ..checks import limit_of
 from ..figures import engine_of
-from ..problems import NOT_FOUND, ProblemError
+from ..problems import BAD_VALUE, NOT_FOUND, ProblemError
 from .changing import changing
 from .guard import guarded, needs
 from .models import ResetBody, Shown, moment
@@ -128,12 +129,22 @@ async def _listed(desk: Desk, prefix: str, cursor: str, limit: int) -> Page:
 async def _states(desk: Desk, body: ResetBody) -> list[tuple[str | None, Limit]]:
     """Which states are meant."""
     if body.rule is not None:
+        if body.window is not None or body.algorithm is not None:
+            raise ProblemError(
+                BAD_VALUE,
+                "a rule says itself how it counts; give the rule, or the window and the algorithm",
+                pointer="#/rule",
+            )
         return [(body.rule, limit) for limit in _limits_of_rule(desk, body.rule)]
     if body.window is not None:
-        algorithm = body.algorithm or desk.settings.default_algorithm
-        return [(None, one) for one in limits_of(Rate(1, body.window), algorithm)]
+        algorithm = UNSET if body.algorithm is None else body.algorithm
+        return [(None, limit_of(desk.settings, (1, body.window, algorithm, UNSET)))]
     if body.algorithm is not None:
-        raise UsageError("an algorithm alone does not name a state; give the window, too")
+        raise ProblemError(
+            BAD_VALUE,
+            "an algorithm alone does not name a state; give the window, too",
+            pointer="#/algorithm",
+        )
     return await _found(desk, body.key)
 
 
