@@ -135,17 +135,23 @@ def shown(key: str) -> str:
 def require_key(key: object) -> str:
     """Refuse keys that no engine could store, or that would be stored differently by two of them."""
     if not isinstance(key, str):
-        raise UsageError(f"a key is text, not {key!r}; turn it into a string first")
+        raise UsageError(f"a key is text, not {key!r}; turn it into a string first", "key")
     if not key:
-        raise UsageError("a key must not be empty; name whom the limit is for")
+        raise UsageError("a key must not be empty; name whom the limit is for", "key")
     if len(key) > MAX_KEY_BYTES:
-        raise UsageError(f"a key has at most {MAX_KEY_BYTES} bytes, not {len(key)}; hash it first")
+        raise UsageError(
+            f"a key has at most {MAX_KEY_BYTES} bytes, not {len(key)}; hash it first", "key"
+        )
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise UsageError(f"the key {key!r} holds half a surrogate pair and is not text") from None
+        raise UsageError(
+            f"the key {key!r} holds half a surrogate pair and is not text", "key"
+        ) from None
     if size > MAX_KEY_BYTES:
-        raise UsageError(f"a key has at most {MAX_KEY_BYTES} bytes, not {size}; hash it first")
+        raise UsageError(
+            f"a key has at most {MAX_KEY_BYTES} bytes, not {size}; hash it first", "key"
+        )
     return key
 
 

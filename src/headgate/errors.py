@@ -30,7 +30,14 @@ class HeadgateError(Exception):
 
 
 class UsageError(HeadgateError, ValueError):
-    """An argument that can never be right; nothing was changed."""
+    """An argument that can never be right; nothing was changed.
+
+    `argument` is its name, where the error is about a single one that has one, such as `window`.
+    """
+
+    def __init__(self, message: str, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.argument = argument
 
 
 class ConfigError(HeadgateError):

@@ -38,9 +38,11 @@ class ReservationSpec:
 
     def __init__(self, spec: Spec, cost: int, timeout: float | None, ttl: float) -> None:
         if isinstance(ttl, bool) or not isinstance(ttl, int | float):
-            raise UsageError(f"ttl is a number of seconds, not {ttl!r}")
+            raise UsageError(f"ttl is a number of seconds, not {ttl!r}", "ttl")
         if not 0.001 <= ttl <= MAX_RESERVATION_TTL:
-            raise UsageError(f"ttl is between 0.001 and {MAX_RESERVATION_TTL:g} s, not {ttl!r}")
+            raise UsageError(
+                f"ttl is between 0.001 and {MAX_RESERVATION_TTL:g} s, not {ttl!r}", "ttl"
+            )
         self._spec = spec
         self._timeout = timeout
         self._request = spec.request(cost)._replace(reserve_us=round(ttl * 1_000_000))
@@ -147,13 +149,13 @@ class SlotsSpec:
     def request(self, cost: int, ttl: float) -> Request:
         """Ask for slots; the holder's name comes with each time that they are held."""
         if isinstance(ttl, bool) or not isinstance(ttl, int | float):
-            raise UsageError(f"ttl is a number of seconds, not {ttl!r}")
+            raise UsageError(f"ttl is a number of seconds, not {ttl!r}", "ttl")
         low, high = MIN_TTL_US / 1_000_000, MAX_TTL_US / 1_000_000
         if not low <= ttl <= high:
-            raise UsageError(f"ttl is between {low:g} and {high:g} s, not {ttl!r}")
+            raise UsageError(f"ttl is between {low:g} and {high:g} s, not {ttl!r}", "ttl")
         limit = Concurrency(self.limit.limit, round(ttl * 1_000_000))
         if type(cost) is int and cost < 1:
-            raise UsageError(f"a holder needs at least one slot, not {cost}")
+            raise UsageError(f"a holder needs at least one slot, not {cost}", "cost")
         return Request((Charge(self.key, limit, cost),))
 
 

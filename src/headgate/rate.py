@@ -100,7 +100,7 @@ class Rate:
                 refuse("a calendar rate has neither a window nor a burst of its own")
             window_us = calendar.nominal_us
         elif window is None:
-            refuse("a rate needs a window in seconds, or a calendar")
+            refuse("a rate needs a window in seconds, or a calendar", "window")
         else:
             window_us = _microseconds(window)
         if burst is not None:
@@ -192,10 +192,12 @@ def _limit_of(numbers: Numbers, algorithm: str | None) -> Limit:
         if calendar is not None:
             algorithm = "fixed_window"
     if algorithm == Concurrency.name:
-        refuse("concurrency counts slots, not a rate; use limiter.concurrency(key, limit)")
+        refuse(
+            "concurrency counts slots, not a rate; use limiter.concurrency(key, limit)", "algorithm"
+        )
     if algorithm not in ALGORITHMS:
         names = sorted(set(ALGORITHMS) - {Concurrency.name})
-        refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(names)}")
+        refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(names)}", "algorithm")
     if calendar is not None:
         if algorithm != "fixed_window":
             refuse(
@@ -205,7 +207,7 @@ def _limit_of(numbers: Numbers, algorithm: str | None) -> Limit:
         return CalendarWindow(limit, calendar=calendar)
     kind: type[Any] = ALGORITHMS[algorithm]
     if burst is not None and algorithm not in WITH_BURST:
-        refuse(f"{algorithm} has no burst; use {' or '.join(WITH_BURST)}, or leave it out")
+        refuse(f"{algorithm} has no burst; use {' or '.join(WITH_BURST)}, or leave it out", "burst")
     made: Limit = kind(limit, window_us) if burst is None else kind(limit, window_us, burst)
     return made
 
@@ -287,11 +289,11 @@ def _microseconds(window: float | timedelta) -> int:
     if isinstance(window, timedelta):
         window_us = window // timedelta(microseconds=1)
     elif isinstance(window, bool) or not isinstance(window, int | float):
-        refuse(f"a window is a number of seconds, not {window!r}")
+        refuse(f"a window is a number of seconds, not {window!r}", "window")
     elif isinstance(window, int):
         window_us = window * 1_000_000
     elif not abs(window) <= MAX_EXACT:  # Nor is NaN.
-        refuse(f"a window must last between 1 ms and 366 days, not {window!r} seconds")
+        refuse(f"a window must last between 1 ms and 366 days, not {window!r} seconds", "window")
     else:
         window_us = round(window * 1_000_000)
     return _checked(window_us)

@@ -174,28 +174,31 @@ class Candidate(Limit):
 
 
 def require_whole(name: str, value: object, low: int, high: int) -> int:
-    """Refuse anything but a plain integer in `[low, high]`; `True` is not a number here."""
+    """Refuse anything but a plain integer in `[low, high]`; `True` is not a number here. A name begins with the argument's."""
     if type(value) is not int:
-        refuse(f"{name} must be a whole number, not {_named(value)}")
+        refuse(f"{name} must be a whole number, not {_named(value)}", name.partition(" ")[0])
     if not low <= value <= high:
-        refuse(f"{name} must be between {low} and {high}, not {_shown(value)}")
+        refuse(
+            f"{name} must be between {low} and {high}, not {_shown(value)}", name.partition(" ")[0]
+        )
     return value
 
 
 def require_window(window_us: object) -> int:
     """Refuse windows shorter than a millisecond or longer than a leap year."""
     if type(window_us) is not int:
-        refuse(f"a window must be a whole number of microseconds, not {window_us!r}")
+        refuse(f"a window must be a whole number of microseconds, not {window_us!r}", "window")
     if not MIN_WINDOW_US <= window_us <= MAX_WINDOW_US:
         refuse(
-            f"a window must last between 1 ms and 366 days, not {_shown(window_us)} microseconds"
+            f"a window must last between 1 ms and 366 days, not {_shown(window_us)} microseconds",
+            "window",
         )
     return window_us
 
 
-def refuse(message: str) -> NoReturn:
+def refuse(message: str, argument: str | None = None) -> NoReturn:
     """Raise the `UsageError` that every constructor raises."""
-    raise UsageError(message)
+    raise UsageError(message, argument)
 
 
 def _shown(value: int) -> str:

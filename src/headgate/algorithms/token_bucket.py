@@ -54,7 +54,8 @@ class TokenBucket(Candidate):
         if self.limit > self.window_us:
             refuse(
                 f"token_bucket gives at most one unit a microsecond, and {limit} in "
-                f"{window_us} us is more: count in larger units, or use sliding_window"
+                f"{window_us} us is more: count in larger units, or use sliding_window",
+                "limit",
             )
         self.burst = given or self.limit
         self.emission = -(-self.window_us * GRAIN // self.limit) if self.limit else 0
@@ -62,10 +63,11 @@ class TokenBucket(Candidate):
         if self.capacity > MAX_EXACT:
             refuse(
                 f"a burst of {self.burst} would take {self.capacity // GRAIN} us to flow back, which is "
-                f"more than {MAX_EXACT // GRAIN}: lower the burst"
+                f"more than {MAX_EXACT // GRAIN}: lower the burst",
+                "burst",
             )
         if given and not self.limit:
-            refuse("a limit of 0 denies everything and cannot have a burst")
+            refuse("a limit of 0 denies everything and cannot have a burst", "burst")
         self.identity = f"{self.name}:{window_us}"
         super().__init__(self.limit, self.window_us, self.burst)
 

@@ -13,7 +13,6 @@ the place of whatever the check names.
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from .settings import Settings
     from .wire import Acquire, Limited, PlainCheck, Release, Reserve, Settle, Spec
 
-ANY_FIELD: Final = re.compile(r"\b(window|limit|burst|algorithm|cost|actual|key|ttl|token)\b")
-"""The first field that a message names is the one it is about."""
 MAX_BOUND: Final = 10_000
 MAX_WINDOWS: Final = 10_000
 """How many windows and algorithms may be in use, as long as counts are kept in this process."""
@@ -140,7 +137,7 @@ class Checks:
         cost = 1 if body.cost is UNSET else body.cost
         ttl = RESERVATION_TTL if body.ttl is UNSET else body.ttl
         if not 0.001 <= ttl <= MAX_TTL:
-            raise UsageError(f"ttl is between 0.001 and {MAX_TTL:g} s, not {ttl!r}")
+            raise UsageError(f"ttl is between 0.001 and {MAX_TTL:g} s, not {ttl!r}", "ttl")
         require_key(body.key)
         limit = self._bind((body.limit, body.window, body.algorithm, body.burst)).limit
         view = self._node.board.view
@@ -255,11 +252,10 @@ def limit_of(settings: Settings, spec: Spec) -> Limit:
 def require_token(token: str) -> None:
     """Refuse tokens that no engine has made."""
     if not token or len(token) > 256 or not token.isascii() or not token.isprintable():
-        raise UsageError("a token is what an earlier answer gave as 'token', unchanged")
+        raise UsageError("a token is what an earlier answer gave as 'token', unchanged", "token")
 
 
 def usage_problem(error: UsageError) -> ProblemError:
     """What the library says about an argument, as a problem that points to the field."""
-    message = str(error)
-    named = ANY_FIELD.search(message)
-    return ProblemError(BAD_VALUE, message, pointer=f"#/{named[0]}" if named else None)
+    pointer = None if error.argument is None else f"#/{error.argument}"
+    return ProblemError(BAD_VALUE, str(error), pointer=pointer)

@@ -15,7 +15,7 @@ from headgate.service.checks import Checks, usage_problem
 from headgate.service.node import NoBoard, Node
 from headgate.service.problems import ProblemError
 from headgate.service.settings import Settings
-from headgate.service.wire import Check, Settle
+from headgate.service.wire import Acquire, Check, Settle
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -120,19 +120,44 @@ def test_checks_that_name_no_window_are_taken_however_many_are_in_use(
 
 
 @pytest.mark.parametrize(
-    "message, pointer",
+    "fields, pointer",
     [
-        ("cost must be a whole number", "#/cost"),
-        ("fixed_window has no burst; use token_bucket", "#/burst"),
-        ("a window must last between 1 ms and 366 days", "#/window"),
-        ("actual must be between 0 and 9", "#/actual"),
-        ("something else", None),
+        ({"cost": -1}, "#/cost"),
+        ({"limit": -1}, "#/limit"),
+        ({"window": 1e-9}, "#/window"),
+        ({"window": 1e300}, "#/window"),
+        ({"algorithm": "fixed_window", "burst": 5}, "#/burst"),
+        ({"limit": 1, "burst": 2**53 - 1}, "#/burst"),
+        ({"limit": 2**40, "window": 1, "algorithm": "token_bucket"}, "#/limit"),
     ],
 )
-def test_a_problem_points_to_the_field_that_its_message_names(
-    message: str, pointer: str | None
+def test_a_problem_points_to_the_field_that_is_wrong(fields: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        World().take(**fields)
+    assert usage_problem(refused.value).pointer == pointer
+
+
+@pytest.mark.parametrize(
+    "fields, pointer",
+    [
+        ({"key": ""}, "#/key"),
+        ({"cost": 0}, "#/cost"),
+        ({"limit": -1}, "#/limit"),
+        ({"ttl": 0.0}, "#/ttl"),
+        ({"token": "é"}, "#/token"),
+    ],
+)
+def test_a_problem_with_a_slot_points_to_the_field_that_is_wrong(
+    fields: dict[str, Any], pointer: str
 ) -> None:
-    assert usage_problem(UsageError(message)).pointer == pointer
+    asked = Acquire(**{"key": "k", "limit": 1, **fields})
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(World().checks.acquire(asked))
+    assert usage_problem(refused.value).pointer == pointer
+
+
+def test_a_problem_that_is_about_no_field_points_nowhere() -> None:
+    assert usage_problem(UsageError("there are too many keys already")).pointer is None
 
 
 def test_settling_blames_the_field_that_was_sent() -> None:
