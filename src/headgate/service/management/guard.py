@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
@@ -23,6 +24,7 @@ from ..asgi import response
 from ..checks import usage_problem
 from ..media import WANTS_JSON, is_json
 from ..problems import (
+    BAD_JSON,
     BAD_VALUE,
     FORBIDDEN,
     NOT_JSON,
@@ -170,9 +172,21 @@ async def require_sound_body(request: Request) -> None:
         body += chunk
         if len(body) > MAX_BODY:
             raise too_large
-    request._body = bytes(body)  # Where Starlette keeps a body that was read.
+    request._body = bytes(body)  # Where Starlette keeps a body that was read, and what it says.
     if body:
-        read_twice(request._body)
+        request._json = read_strictly(request._body)
+
+
+def read_strictly(body: bytes) -> Any:
+    """What a body says. Python's own reader takes numbers that are none in JSON, and has no words for those that are too long."""
+    read_twice(body)
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError:
+        raise ProblemError(BAD_VALUE, "a number in the body is too large to be read") from None
+    except msgspec.MsgspecError:
+        detail = "the body is not JSON: NaN and Infinity are no numbers there"
+        raise ProblemError(BAD_JSON, detail) from None
 
 
 def problem_of(error: Exception) -> ProblemError:
