@@ -149,7 +149,15 @@ def test_http_1_0_is_answered_and_closed(raw: Raw, key: str) -> None:
         b"POST /check HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{}",
         b"POST /check HTTP/1.1\r\nHost: x\r\nContent-Length: 1_0\r\n\r\n{}",
         b"POST /check HTTP/1.1\r\nHost : x\r\nContent-Length: 2\r\n\r\n{}",
-        b"POST /check HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b'POST /check HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"key":"k"}',
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+        b"GET /health HTTP/1.0\r\nHost: x\r\nHost: x\r\n\r\n",
+        b"GET /api/nodes HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n",
+        b"POST /check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"POST /check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"POST /acquire HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is TLS",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"NONSENSE /check HTTP/1.1\r\n\r\n",
@@ -159,6 +167,18 @@ def test_what_http_does_not_allow_is_refused_and_closed(raw: Raw, request_bytes:
     answer = raw.send(request_bytes).answer()
     assert (answer.status, answer.headers["connection"]) == (400, "close")
     assert answer.json["code"] == "bad-request"
+    assert raw.is_closed()
+
+
+def test_http_1_0_needs_no_host(raw: Raw) -> None:
+    assert raw.send(b"GET /health/live HTTP/1.0\r\n\r\n").answer().status == 200
+
+
+def test_a_doubtful_request_does_not_cost_the_answer_before_it(raw: Raw, key: str) -> None:
+    raw.send(
+        post({"key": key}) + post({"key": key}, "/check", "Host: another") + post({"key": key})
+    )
+    assert [one.status for one in raw.answers(2)] == [200, 400]
     assert raw.is_closed()
 
 

@@ -159,6 +159,11 @@ class HotProtocol(Connection):
         """Decide which way this request takes."""
         self._phase = BODY
         parser = self.parser
+        ambiguous = ambiguity(self.headers, parser.get_http_version())
+        if ambiguous is not None:
+            self._head = b""
+            self._refuse(ProblemError(BAD_REQUEST, ambiguous))
+            return
         route = self._hot.get(self.url)
         if (
             route is not None
@@ -263,6 +268,21 @@ class HotProtocol(Connection):
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             self._heads[head] = (self._endpoint, self._as_status, length)
+
+
+def ambiguity(headers: list[tuple[bytes, bytes]], version: str) -> str | None:
+    """Why somebody in front of us could take this head for another request than we do; `None` if nobody could."""
+    hosts, codings = 0, []
+    for name, value in headers:
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            codings.append(value.lower())
+    if hosts != 1 and (hosts or version == "1.1"):
+        return "a request names its Host, and only once; the connection is closed"
+    if codings and codings != [b"chunked"]:
+        return "the only Transfer-Encoding here is 'chunked'; the connection is closed"
+    return None
 
 
 def bound_to(node: Node, hot: dict[bytes, Route]) -> type[HotProtocol]:

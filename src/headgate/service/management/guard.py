@@ -130,7 +130,8 @@ def guarded(desk: Desk) -> type[APIRoute]:
 def admit(desk: Desk, request: Request, role: Role) -> Caller:
     """The caller, if this is the right place for them and they may do what they ask."""
     headers = dict(request.scope["headers"])
-    if not desk.auth.allows_host(headers.get(b"host")):
+    hosts = [value for name, value in request.scope["headers"] if name == b"host"]
+    if not all(map(desk.auth.allows_host, hosts or [None])):
         raise ProblemError(
             WRONG_HOST,
             "the Host header does not name this service; name other hosts in the setting allowed_hosts",
