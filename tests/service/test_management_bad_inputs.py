@@ -210,6 +210,11 @@ def test_without_tokens_the_host_must_be_this_machine(tell: Tell, host: str) -> 
         assert (await service.ask("GET", "/api/nodes", host=host)).status_code == 421
         assert (await service.ask("GET", "/metrics", host=host)).status_code == 421
         assert (await service.ask("GET", "/health", host=host)).status_code == 200
+        assert (await service.ask("GET", "/", host=host)).status_code == 200
+        check = await service.ask("POST", "/check", {"key": "k"}, host=host)
+        assert (
+            check.status_code == 200
+        )  # Proxies on this machine pass on the name they were asked by.
         assert (await service.ask("GET", "/api/nodes", host="localhost:9")).status_code == 200
 
     tell(story)

@@ -5,7 +5,7 @@ password in the address) never counts, so no page can act for its reader. A toke
 something about the hash of what was sent and nothing about a token that is kept; the final comparison takes the same time in
 any case.
 
-Without any token only this machine is served, and everybody on it may do everything. Then the `Host` header must name this machine too: a page
+Without any token only this machine is served, and everybody on it may do everything. Then the `Host` header of what goes to management must name this machine too: a page
 whose name was bound to 127.0.0.1 by its owner (DNS rebinding) sends its own.
 
 Whoever shows wrong tokens is limited, by address, like anybody else. A right token always passes.
@@ -113,7 +113,7 @@ class Auth:
         return self._guesses.hit(address or "unknown", GUESSES).retry_after
 
     def allows_host(self, host: bytes | None) -> bool:
-        """Whether the `Host` header names this service; on the hot path."""
+        """Whether the `Host` header of a request to management names this service."""
         if self._hosts is None:
             return True
         name = (host or b"").decode("latin-1").lower()
