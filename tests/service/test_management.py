@@ -733,3 +733,12 @@ def test_every_change_is_in_the_audit_log_with_who_and_why(tmp_path: Path) -> No
         assert found["entries"][0]["hash"] == found["head"]
 
     inside(story, audit_log=str(tmp_path / "audit.jsonl"))
+
+
+def test_what_the_starter_rules_cannot_do_is_not_told_as_a_change_by_somebody() -> None:
+    async def story(service: Inside) -> None:
+        refused = plain(await service.ask("GET", "/api/history"), 409)
+        assert refused["title"] == "As things are, this cannot be done"
+        assert refused["detail"].startswith("the starter rules are part of the program")
+
+    inside(story)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 WRONG_HOST: Final = Kind(421, "wrong-host", "The request was meant for somebody else")
 TOO_MANY_GUESSES: Final = Kind(429, "too-many-guesses", "Too many wrong tokens from this address")
-CONFLICT: Final = Kind(409, "conflict", "It is not as it was any more")
+CONFLICT: Final = Kind(409, "conflict", "As things are, this cannot be done")
 CHANGED: Final = Kind(412, "changed-meanwhile", "It is not what If-Match names")
 NOT_WRITTEN: Final = Kind(503, "not-written", "A file of the service cannot be written")
 NO_SOURCE: Final = Kind(503, "rules-unavailable", "The source of the rules does not answer")
