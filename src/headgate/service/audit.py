@@ -1,9 +1,9 @@
 """The audit log: every change that a person makes, in a file that shows when somebody has touched it.
 
 One JSON object a line. Each line has the number of its place, and a hash over itself and the hash of the line before it, so a line that
-is changed, removed, added or moved breaks the chain there and everywhere behind it. Every process has a chain of its own; its first line
-says so. What a chain cannot show by itself is that its end was cut off: keep `head` elsewhere (it is in the log of the service and in
-`/api/audit`), or give `headgate audit verify` the number of lines to expect.
+is changed, removed, added or moved breaks the chain there. Every process has a chain of its own; its first line says so. What a chain
+cannot show by itself is that its end was cut off: the log of the service has the number and the hash (`head`) of every line, as has
+`/api/audit` of the last, and `headgate audit verify` takes either.
 
 A line is on the disk before the change is made, and the change is made before it is acknowledged. If the change then fails, another line
 says so. So no change goes unseen, whenever the process dies.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import os
 import stat
 from collections import deque
@@ -90,6 +91,7 @@ class AuditLog:
         self._clock: Clock = SystemClock() if clock is None else clock
         self._node = node
         self._lock = asyncio.Lock()
+        self._log = logging.getLogger("headgate.service")
         self._recent: deque[dict[str, Any]] = deque(maxlen=KEPT_IN_MEMORY)
         self._seq, self.head = 0, BEGINNING
         self._written = 0
@@ -204,6 +206,7 @@ class AuditLog:
         self._seq, self.head = entry["seq"], entry["hash"]
         self._written += 1
         self._recent.append(entry)
+        self._log.info("noted in the audit log", extra={"entry": self._seq, "head": self.head})
 
     def _write(self, line: bytes) -> None:
         """All of the line and onto the disk, or none of it."""
@@ -231,7 +234,7 @@ def hash_of(entry: dict[str, Any]) -> str:
 def verify(lines: Iterable[bytes]) -> Verdict:
     """Follow a chain from its first line to its last, and say where it is broken."""
     breaks: list[Break] = []
-    head, number = BEGINNING, 0
+    head, number, seq = BEGINNING, 0, 0
     for number, line in enumerate(lines, 1):
         entry = _entry(line)
         if entry is None:
@@ -245,9 +248,9 @@ def verify(lines: Iterable[bytes]) -> Verdict:
                     number, "it does not follow the line before it: one was removed, added or moved"
                 )
             )
-        elif entry["seq"] != number:
-            breaks.append(Break(number, f"its number is {entry['seq']}"))
-        head = entry["hash"]
+        elif entry["seq"] != seq + 1:
+            breaks.append(Break(number, f"its number is {entry['seq']}, behind {seq}"))
+        head, seq = entry["hash"], entry["seq"]
     return Verdict(number, head, tuple(breaks))
 
 
@@ -258,7 +261,10 @@ def verify_file(path: Path) -> Verdict:
     except OSError as error:
         raise ConfigError(f"{path}: the audit log cannot be read: {error.strerror}") from None
     verdict = verify(content.splitlines())
-    if content and not content.endswith(b"\n") and verdict.ok:
+    if not content:
+        nothing = Break(0, "there is not one line; a chain begins with one, so all of it is gone")
+        return verdict._replace(breaks=(nothing,))
+    if not content.endswith(b"\n") and verdict.ok:
         torn = Break(verdict.entries, "the last line is not whole")
         return verdict._replace(breaks=(torn,))
     return verdict
@@ -283,4 +289,4 @@ def _entry(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(entry, dict) or not {"seq", "prev", "hash"} <= entry.keys():
         return None
-    return entry
+    return entry if type(entry["seq"]) is int else None
