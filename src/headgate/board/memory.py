@@ -1,6 +1,6 @@
 """A store in this process: for one node, and for tests of several.
 
-With a `file`, what people have set survives a crash: the file is replaced as a whole (see `private_file.py`) before a change is
+With a `file`, what people have set survives a crash: the file is replaced as a whole (see `whole_file.py`) before a change is
 acknowledged. Nothing else is worth keeping.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import SystemClock
 from ..errors import ConfigError
-from ..private_file import replace_file
+from ..whole_file import replace_file
 from .model import Totals
 from .store import Counts, Pulled, Push, Row, UnwritableError
 
@@ -134,6 +134,6 @@ def _save(path: Path, kept: dict[str, tuple[bytes, int | None]]) -> None:
         for name, (value, until_us) in kept.items()
     }
     try:
-        replace_file(path, json.dumps({"format": 1, "kept": rows}).encode())
+        replace_file(path, json.dumps({"format": 1, "kept": rows}).encode(), private=True)
     except OSError as error:
         raise UnwritableError(f"the board cannot be written to {path}: {error.strerror}") from error

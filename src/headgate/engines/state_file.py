@@ -6,7 +6,7 @@ r"""A state file: the counts of a memory engine, kept across restarts.
 The second states of a table are those that strangers share; the secret tells which key shares which (see
 `_table.py`), and only the file's owner can read it.
 
-It is replaced as a whole (see `private_file.py`), so a crash never leaves half of one. A file that is torn, foreign or of a newer format is refused when it is loaded and is
+It is replaced as a whole (see `whole_file.py`), so a crash never leaves half of one. A file that is torn, foreign or of a newer format is refused when it is loaded and is
 not overwritten. A lock beside it keeps a second process from taking the same file; where the system has no such
 locks (Windows), a warning says so. A forked child has nothing to do with the file: it stays its parent's.
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..errors import StateFileError, UsageError
-from ..private_file import replace_file
+from ..whole_file import replace_file
 
 try:
     import fcntl
@@ -106,7 +106,7 @@ class StateFile:
         header = f"{MAGIC} {FORMAT} {sha256(body).hexdigest()} {len(body)}\n".encode()
         try:
             with self._saving:
-                replace_file(self.path, header + body)
+                replace_file(self.path, header + body, private=True)
         except OSError as error:
             raise StateFileError(f"cannot write the state file {self.path}: {error}") from error
 

@@ -11,14 +11,13 @@ import contextlib
 import json
 import logging
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .sources.file_write import open_folder, sync_folder
+from ..whole_file import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,18 +113,7 @@ class LastGood:
             }
         ).encode()
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open_folder(self.path.parent) as folder:
-            descriptor, part = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(_header(body) + b"\n" + body)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(part).replace(self.path)
-            except BaseException:
-                Path(part).unlink(missing_ok=True)
-                raise
-            sync_folder(folder)
+        replace_file(self.path, _header(body) + b"\n" + body, private=True)
 
 
 def default_folder() -> Path | None:

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import secrets
-import tempfile
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from ..errors import ConfigError, UsageError
+from ..whole_file import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,16 +104,7 @@ def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
     rows: list[dict[str, Any]] = [asdict(one) for one in tokens]
     text = json.dumps({"format": 1, "tokens": rows}, indent=2) + "\n"
     try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(beside).replace(path)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
-            raise
+        replace_file(path, text.encode(), private=True)
     except OSError as error:
         raise ConfigError(f"{path}: the tokens cannot be written: {error.strerror}") from None
 

@@ -319,7 +319,8 @@ def test_what_people_set_is_for_the_owner_of_the_file_only(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     file = tmp_path / "board.json"
-    file.with_name("board.json.part").touch(0o644)  # Left by a crash.
+    file.write_text('{"format": 1, "kept": {}}')
+    file.chmod(0o644)
     node = Node(MemoryStore(clock=clock, file=file), clock, "a")
     asyncio.run(node.board.keep("b", Ban(key="k")))
     assert file.stat().st_mode & 0o777 == 0o600

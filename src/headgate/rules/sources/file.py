@@ -23,6 +23,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ConfigError
+from ...whole_file import (
+    copy_access,
+    lock,
+    open_folder,
+    real,
+    replace_file,
+    sync_folder,
+    write_all,
+    write_beside,
+)
 from ..reading import read_file
 from .base import (
     KEPT_ENTRIES,
@@ -36,16 +46,6 @@ from .base import (
 )
 from .file_text import changed_text, rules_of
 from .file_watch import FileWatch
-from .file_write import (
-    copy_access,
-    lock,
-    open_folder,
-    real,
-    replace_file,
-    sync_folder,
-    write_all,
-    write_beside,
-)
 from .journal import as_bytes, as_text, conflict_with, decode_entry, encode_entry, entry_of
 
 if TYPE_CHECKING:

@@ -465,8 +465,8 @@ def dies_at(step: int, patch: pytest.MonkeyPatch) -> None:
 
     for name in ("fsync", "replace"):
         patch.setattr(os, name, instead(getattr(os, name)))
-    for module in ("file", "file_write"):
-        patch.setattr(f"headgate.rules.sources.{module}.write_all", half)
+    for module in ("rules.sources.file", "whole_file"):
+        patch.setattr(f"headgate.{module}.write_all", half)
 
 
 @pytest.mark.parametrize("step", range(1, 16))

@@ -1,7 +1,7 @@
-"""Writing files so that a crash, a full disk or a second writer leaves the old content or the new one, never half of either.
+"""Files that are replaced as a whole: a crash, a full disk or a second writer leaves the old content or the new one, never half of either.
 
 New content is written beside the file and flushed to the disk; then it takes the file's place in one step, which is on the
-disk once the folder is flushed too. Who may read the old file may read the new one.
+disk once the folder is flushed too. Who may read the old file may read the new one, unless it is private: that is its owner's alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ except ImportError:  # Windows: editors there must agree among themselves.
     fcntl = None  # type: ignore[assignment]
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Put new content in the place of a file, all at once; a symbolic link stays one."""
+def replace_file(path: Path, data: bytes, *, private: bool = False) -> None:
+    """Put new content in the place of a file, all at once; a symbolic link stays one.
+
+    If that raises `OSError`, what was there still is.
+    """
     target = real(path)
     with open_folder(target.parent) as folder:
-        part, _ = write_beside(target, data)
+        part, _ = write_beside(target, data, private=private)
         try:
             part.replace(target)
         except BaseException:
@@ -41,14 +44,15 @@ def real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def write_beside(target: Path, data: bytes) -> tuple[Path, int]:
+def write_beside(target: Path, data: bytes, *, private: bool = False) -> tuple[Path, int]:
     """Content on the disk that can take a file's place, and the time that it will have there."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             write_all(file, data)
-            copy_access(target, file.fileno())
+            if not private:  # As it was made.
+                copy_access(target, file.fileno())
             os.fsync(file.fileno())
             return part, os.fstat(file.fileno()).st_mtime_ns
     except BaseException:
