@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import get_running_loop
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...algorithms import CalendarWindow
@@ -18,7 +19,6 @@ from ...errors import EngineError
 from ..base import require_page
 from .batcher import Batch, answer, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
-from .codec import form_of
 from .failures import (
     NotSent,
     Refused,
@@ -195,43 +195,38 @@ class AsyncRedisEngine(Shell):
             state = self._loops[loop] = LoopState(loop, self.options, self._send, self._log)
         return state
 
-    def _send(self, slot: int, batch: Batch) -> None:
+    def _send(self, state: LoopState, slot: int, batch: Batch) -> None:
         """Send a batch on its way; called by the batcher, within a tick."""
-        state = self._state()
-        operations = batch[0][2]
-        parts = [waiting[1] for waiting in batch]
-        batch.form = form_of(parts)
-        errand = operations.errand(slot, parts, batch.form)
+        packed = batch.packed()
         address = self._topology.address(slot)
         link = None if address is None else state.links.get((address, False))
-        if address is None or link is None or not link.is_open:
-            state.spawn(self._send_carefully(state, errand, batch))
+        on_reply = partial(self._take_in, state, slot, batch)
+        if link is None or not link.send(packed, on_reply):
+            state.spawn(self._send_carefully(state, batch.errand(slot), batch))
             return
-
-        def on_reply(reply: Any) -> None:
-            batch.link = None
-            if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
-                state.spawn(self._send_carefully(state, errand, batch, first=reply))
-                return
-            batcher = state.batchers[slot]
-            batcher.done(batch)
-            if self.meter.on_batch is not None:
-                self.meter.on_batch(state.time() - batch.since, len(batch))
-            if isinstance(reply, Unanswered):
-                self._topology.forget(address)
-                fail(batch, unanswered(str(reply)))
-                return
-            try:
-                stale = answer(batch, reply)
-            except Exception:  # A bug of ours; whoever waits must not wait for the deadline.
-                fail(batch, nonsense(reply))
-                raise
-            batcher.answered()
-            if stale:
-                state.spawn(self._send_again(stale, reply[0]))
-
         batch.leave_on(link, state.time())
-        link.send(errand.command, on_reply)
+
+    def _take_in(self, state: LoopState, slot: int, batch: Batch, reply: Any) -> None:
+        """Hand out the reply to a batch; called by the link."""
+        link, batch.link = batch.link, None
+        if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
+            state.spawn(self._send_carefully(state, batch.errand(slot), batch, first=reply))
+            return
+        state.batchers[slot].done(batch, heard=type(reply) is list)
+        if self.meter.on_batch is not None:
+            self.meter.on_batch(state.time() - batch.since, len(batch))
+        if isinstance(reply, Unanswered):
+            if link is not None:
+                self._topology.forget(link.address)
+            fail(batch, unanswered(str(reply)))
+            return
+        try:
+            stale = answer(batch, reply)
+        except Exception:  # A bug of ours; whoever waits must not wait for the deadline.
+            fail(batch, nonsense(reply))
+            raise
+        if stale:
+            state.spawn(self._send_again(stale, reply[0]))
 
     async def _send_carefully(
         self, state: LoopState, errand: Errand, batch: Batch, first: Any = None

@@ -5,9 +5,9 @@ are on their way to a server at once; what comes meanwhile waits and travels wit
 larger the batches. A caller that is cancelled before its batch leaves is left out; one that is cancelled later does
 not hurt the others.
 
-**One alone does not wait.** Who travelled alone and asks again in the very turn of the loop that brought the answer is sent
-at once: nobody is left behind, and the link has just been seen alive. All others leave at the end of the tick, with whoever
-else asks in it and after the loop had a look whether the link was closed, or as soon as a batch is full.
+**One alone does not wait.** Who comes right after an answer to one who travelled alone is sent at once: nobody is left
+behind, and the link has just been heard from. All others leave at the end of the tick, with whoever else asks in it and
+after the loop had a look whether the link was closed, or as soon as a batch is full.
 
 **Two halves.** A server answers all that it finds on a connection before it sends the first answer, and while it does this
 we would have nothing to do, and then the other way round. So one call leaves at a time, with at most half of all that is
@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...decision import Decision
 from ...errors import HeadgateError, UsageError
-from .codec import MAX_RULES, NUMBERS_PER_STEP, Plain
+from .codec import MAX_RULES, NUMBERS_PER_STEP, Plain, form_of
 from .failures import timed_out
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from ...algorithms import Answer
+    from .carry import Errand
     from .codec import Form, Part, Reply
     from .link import Link
     from .operations import Operations
+    from .scripts import Words
 
 Waiting: TypeAlias = tuple["asyncio.Future[Decision]", "Part | Plain", "Operations", float]
 """Who waits, for what, in whose words, and until when."""
@@ -49,7 +51,20 @@ class Batch(list[Waiting]):
     over: bool = False
     """Whether everybody has been answered."""
     form: Form | None = None
-    """The form of all requests, if they are plain and of one limit."""
+    """The form of all requests, if they are plain and of one limit; known when they have been packed."""
+    words: Words | None = None
+    """What their call began with when it was packed; the dialect may have changed since."""
+
+    def packed(self) -> bytes:
+        """The call that decides all of them, as it is sent."""
+        parts, operations = [waiting[1] for waiting in self], self[0][2]
+        self.form = form = form_of(parts)
+        self.words = operations.words(form)
+        return operations.packed(parts, form, self.words)
+
+    def errand(self, slot: int) -> Errand:
+        """The same as an errand, for who has to carry it out with care."""
+        return self[0][2].errand(slot, [waiting[1] for waiting in self], self.form, self.words)
 
     def leave_on(self, link: Link, now: float) -> None:
         """Note on what, and when, they are sent."""
@@ -66,6 +81,8 @@ class Batch(list[Waiting]):
 
 
 Sender: TypeAlias = "Callable[[int, Batch], None]"
+FRESH = 0.005
+"""So many seconds after an answer a link is taken to be open still, without another look."""
 WORTHWHILE = 16
 """So many at least are worth a call of their own, which has its price; fewer travel with the others."""
 
@@ -87,10 +104,9 @@ class Batcher:
         self._queue: deque[Waiting] = deque()
         self._sent: deque[Batch] = deque()
         self._in_flight = 0
-        self._under_way = 0
         self._scheduled = False
-        self._alone = False
-        self._fresh = False
+        self._alone_until = 0.0
+        """Until when one who asks is sent at once; 0 as long as anything waits or is on its way."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -102,17 +118,19 @@ class Batcher:
         """Queue a request; its answer comes with the future. `ends` is for who has less time than usual."""
         loop = self._loop
         future: asyncio.Future[Decision] = loop.create_future()
+        now = loop.time()
         if ends is None:
-            ends = loop.time() + self._deadline
+            ends = now + self._deadline
         else:
             timer = loop.call_at(ends, self._expire)
             future.add_done_callback(lambda _: timer.cancel())
         waiting = (future, part, operations, ends)
-        if self._fresh and not self._in_flight and not self._queue and type(part) is Plain:
+        if now < self._alone_until:
             self._dispatch(Batch((waiting,)))
             if self._timer is None:
                 self._watch()
             return future
+        self._alone_until = 0.0
         self._queue.append(waiting)
         if not self._scheduled:
             self._scheduled = True
@@ -121,20 +139,20 @@ class Batcher:
             self._leave(self._max_batch)
         return future
 
-    def done(self, batch: Batch) -> None:
-        """A call has come back: the next one leaves, before anybody is told, to keep the server busy."""
-        self._landed(batch)
+    def done(self, batch: Batch, *, heard: bool = False) -> None:
+        """A call has come back: the next one leaves, before anybody is told, to keep the server busy.
+
+        `heard` is whether its link brought the answer just now.
+        """
+        batch.over = True
+        self._in_flight -= 1
+        sent = self._sent
+        while sent and sent[0].over:
+            sent.popleft()
         if self._queue:
             self._flush()
-
-    def answered(self) -> None:
-        """Everybody has been told: until their turn of the loop is over, one who is alone may leave at once."""
-        if self._alone and not self._in_flight:
-            self._fresh = True
-            self._loop.call_soon(self._end_turn)  # After those who have been told.
-
-    def _end_turn(self) -> None:
-        self._fresh = False
+        elif heard and not self._in_flight and len(batch) == 1:
+            self._alone_until = self._loop.time() + FRESH
 
     def _flush(self) -> None:
         """The tick is over."""
@@ -150,31 +168,23 @@ class Batcher:
         """Send the next batch, if one more may be on its way."""
         if self._queue and self._in_flight < self._max_in_flight:
             batch = self._next_batch(min(most, self._max_batch))
-            self._alone = len(batch) == 1
             if batch:
                 self._dispatch(batch)
 
-    def _landed(self, batch: Batch) -> None:
-        batch.over = True
-        self._in_flight -= 1
-        self._under_way -= len(batch)
-        while self._sent and self._sent[0].over:
-            self._sent.popleft()
-
     def _dispatch(self, batch: Batch) -> None:
         """Send a batch; one that cannot be packed is sent request by request, to find the culprit."""
-        self._in_flight += 1
-        self._under_way += len(batch)
-        self._sent.append(batch)
         try:
             self._send(self._slot, batch)
         except Exception as error:  # noqa: BLE001 - it goes to who waits
-            self._landed(batch)
             if len(batch) == 1:
                 fail(batch, error)
                 return
             for waiting in batch:
                 self._dispatch(Batch([waiting]))
+            return
+        self._in_flight += 1  # All this while the server is at work.
+        self._sent.append(batch)
+        self._alone_until = 0.0
 
     def _next_batch(self, most: int) -> Batch:
         batch = Batch()
@@ -206,7 +216,7 @@ class Batcher:
     def _half(self) -> int:
         """How many leave now: half of all that is asked for, or all who wait if few would stay behind."""
         waiting = len(self._queue)
-        half = (waiting + self._under_way + 1) // 2
+        half = (waiting + sum(map(len, self._sent)) + 1) // 2
         return half if waiting - half >= WORTHWHILE else waiting
 
     def _watch(self) -> None:
@@ -247,6 +257,10 @@ def answer(batch: Batch, reply: Any) -> list[Waiting]:
     try:
         if form is None:
             codec.check(reply, sum([len(waiting[1].keys) for waiting in batch]))
+        elif len(batch) == 1:
+            if (its_answer := codec.plain_answer(reply)) is not None:
+                _answer_one(batch[0], form, its_answer)
+                return []
         elif (answers := codec.plain_answers(reply, len(batch))) is not None:
             _answer_alike(batch, form, answers)
             return []
@@ -256,11 +270,22 @@ def answer(batch: Batch, reply: Any) -> list[Waiting]:
     return _answer_each(batch, reply)
 
 
-def _answer_alike(batch: Batch, form: Form, answers: Iterator[Answer]) -> None:
+def _answer_one(waiting: Waiting, form: Form, its_answer: Answer) -> None:
+    """A plain request that travelled alone, and whose caller can do nothing until this is done."""
+    future, part, _, _ = waiting
+    if not future.done():
+        key, _, _, given = part  # type: ignore[misc]  # It is plain.
+        decision = Decision((key, form.limit, its_answer, form.context))
+        if form.witness is not None:
+            form.witness(decision, given)
+        future.set_result(decision)
+
+
+def _answer_alike(batch: Batch, form: Form, answers: Iterable[Answer]) -> None:
     """Plain requests of one limit: nearly everything is, so this is short."""
     limit, context, witness = form.limit, form.context, form.witness
     plain: Any = batch
-    for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers, strict=True):
+    for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers):  # noqa: B905 - checked
         if not future.done():
             decision = Decision((key, limit, its_answer, context))
             if witness is not None:

@@ -29,12 +29,14 @@ from ...errors import EngineError, UsageError
 from ..base import Usage, combined
 from .failures import nonsense
 from .scripts import ALGORITHMS
+from .words import Starts, head_of_call, packed_word, plain_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from ...algorithms import Answer, Limit
     from .keys import KeyCodec
+    from .scripts import Words
 
 Reply: TypeAlias = list[int]
 
@@ -90,7 +92,7 @@ Witness: TypeAlias = "Callable[[Decision, Any], None]"
 class Form:
     """What all plain requests of one limit have in common."""
 
-    __slots__ = ("context", "limit", "rules", "witness")
+    __slots__ = ("context", "limit", "packed", "rules", "witness")
 
     def __init__(
         self, limit: Limit, rules: tuple[bytes], context: Context, witness: Witness | None
@@ -99,10 +101,11 @@ class Form:
         self.rules = rules
         self.context = context
         self.witness = witness
+        self.packed = b"".join(map(packed_word, rules))
 
 
 class Plain(tuple[str, bytes, Form, Any]):
-    """The usual request on its way, one unit of one limit: key, name, form, and what its witness gave along.
+    """The usual request on its way, one unit of one limit: key, packed name, form, and what its witness gave along.
 
     A tuple, because nothing is cheaper to make: the fast path reads it by place.
     """
@@ -112,7 +115,7 @@ class Plain(tuple[str, bytes, Form, Any]):
     @property
     def keys(self) -> tuple[bytes]:
         """The name of its state."""
-        return (self[1],)
+        return (plain_word(self[1]),)
 
     @property
     def rules(self) -> tuple[bytes]:
@@ -165,6 +168,7 @@ class Codec:
         self._test_clock = test_clock
         self._receipts = receipts
         self._flags = b"\1" if receipts else b"\0"
+        self._usual = not (test_clock or receipts)
         self._rules: dict[Limit, bytes] = {}
         self._prefixes: dict[tuple[str, str | None], bytes] = {}
 
@@ -184,11 +188,12 @@ class Codec:
         before, longest = self.keys.plain_before(self._prefix(limit, rule))
         context = ENGINE if rule is None else Context(rule=rule)
         form = Form(limit, (self.rule(limit),), context, witness)
+        starts = Starts(before)
 
         def plain(key: str, given: Any = None) -> Plain:
             if type(key) is str and 0 < len(key) <= longest and key.isascii():
-                return Plain((key, before + key.encode(), form, given))
-            return Plain((key, self.state_name(key, limit, rule), form, given))
+                return Plain((key, starts[len(key)] + key.encode() + b"\r\n", form, given))
+            return Plain((key, packed_word(self.state_name(key, limit, rule)), form, given))
 
         return plain
 
@@ -218,17 +223,23 @@ class Codec:
             record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
         return Part(request, names, rules, token, request.token, record, look)
 
-    def take_command(
-        self, words: tuple[bytes, bytes], form: Form, names: Sequence[bytes]
-    ) -> list[Any]:
+    def take_command(self, words: Words, form: Form, names: Sequence[bytes]) -> list[Any]:
         """The call that takes one unit for each of these names; it begins with these words."""
         return [*words, len(names), *names, *form.rules, *self._unusual()]
 
+    def packed_take(self, words: Words, form: Form, packed_names: Sequence[bytes]) -> bytes:
+        """`take_command`, as it is sent."""
+        if self._usual:
+            head = head_of_call(words, len(packed_names), 1)
+            return b"".join([head, *packed_names, form.packed])
+        head = head_of_call(words, len(packed_names), 2)
+        return b"".join([head, *packed_names, form.packed, *map(packed_word, self._unusual())])
+
     def _unusual(self) -> tuple[bytes, ...]:
         """Time and flags, where they are not the server's clock and none."""
-        return (self.head() + self._flags,) if self._test_clock or self._receipts else ()
+        return () if self._usual else (self.head() + self._flags,)
 
-    def command(self, words: tuple[bytes, bytes], parts: Sequence[Part | Plain]) -> list[Any]:
+    def command(self, words: Words, parts: Sequence[Part | Plain]) -> list[Any]:
         """The call that decides any batch; it begins with these words."""
         texts: list[bytes] = []
         rules: dict[bytes, int] = {}
@@ -266,7 +277,7 @@ class Codec:
 
     def usage_command(
         self,
-        words: tuple[bytes, bytes],
+        words: Words,
         states: Sequence[tuple[bytes, Limit]],
         now_us: int | None = None,
     ) -> list[Any]:
@@ -285,7 +296,7 @@ class Codec:
         """Refuse what cannot be the reply to a script of ours: wrong in kind, or in length."""
         _require_numbers(reply, 1 + (NUMBERS_PER_STEP + self._receipts) * steps)
 
-    def plain_answers(self, reply: Reply, count: int) -> Iterator[Answer] | None:
+    def plain_answers(self, reply: Reply, count: int) -> Iterable[Answer] | None:
         """The answers to so many plain requests, all at once; `None` when they are not all as usual."""
         self.check(reply, count)
         allowed = reply[1::NUMBERS_PER_STEP]
@@ -294,6 +305,16 @@ class Codec:
         return zip(
             map(bool, allowed), reply[2::5], reply[3::5], reply[4::5], reply[5::5], strict=True
         )
+
+    def plain_answer(self, reply: Reply) -> Answer | None:
+        """The answer to one plain request; `None` when it is not as usual."""
+        if self._receipts:
+            return None
+        _require_numbers(reply, 1 + NUMBERS_PER_STEP)
+        _, allowed, remaining, retry_after_us, reset_after_us, level = reply
+        if allowed < 0:
+            return None
+        return allowed == 1, remaining, retry_after_us, reset_after_us, level
 
     def decision(self, part: Part | Plain, reply: Reply, at: int) -> Decision | None:
         """Read a request's share of a reply; `None` when its calendar was out of date."""
@@ -360,6 +381,8 @@ def form_of(parts: Sequence[Part | Plain]) -> Form | None:
     if type(first) is not Plain:
         return None
     form = first[2]
+    if len(parts) == 1:
+        return form
     for part in parts:
         if type(part) is not Plain or part[2] is not form:
             return None

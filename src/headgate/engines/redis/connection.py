@@ -11,7 +11,8 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
 
 import hiredis
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .options import Address, Options
     from .topology import Command
 
+ASKING: Final = hiredis.pack_command((b"ASKING",))
 READ_SIZE = 65_536
 
 
@@ -60,11 +62,11 @@ class Connection:
             return not select.select([self._socket], [], [], 0)[0]
         return not self._news.poll(0)
 
-    def call(self, command: Command, seconds: float, *, asking: bool = False) -> Any:
-        """Send a command and wait for its reply; an error reply is returned, not raised."""
-        payload = hiredis.pack_command(command)
+    def call(self, command: Command | bytes, seconds: float, *, asking: bool = False) -> Any:
+        """Send a command, packed or not, and wait for its reply; an error reply is returned, not raised."""
+        payload = command if isinstance(command, bytes) else hiredis.pack_command(command)
         if asking:
-            payload = hiredis.pack_command((b"ASKING",)) + payload
+            payload = ASKING + payload
         ends = time.monotonic() + seconds
         try:
             self._send(payload, seconds)
@@ -119,7 +121,8 @@ class Pool:
         self._options = options
         self._idle: dict[tuple[Address, bool], deque[Connection]] = {}
         self._lock = threading.Lock()
-        self._room: dict[Address, threading.BoundedSemaphore] = {}
+        self._room: dict[Address, SimpleQueue[None]] = {}
+        """As many tokens as more connections may be in use. A semaphore would do, and cost more than the rest."""
         self._closed = False
         self.discovering = threading.Lock()
         """Held by the one who looks for the servers; here because it must be new after a fork, too."""
@@ -137,21 +140,23 @@ class Pool:
                 connection.close()
 
     def call(
-        self, address: Address, command: Command, seconds: float, *, asking: bool = False,
+        self, address: Address, command: Command | bytes, seconds: float, *, asking: bool = False,
         sentinel: bool = False,
     ) -> Any:  # fmt: skip
         """Send a command on a connection of its own, opening one if none is free."""
         ends = time.monotonic() + seconds
-        room = self._room_for(address)
-        if not room.acquire(timeout=seconds):
-            raise NotSent(f"all {self._options.max_connections} connections are busy")
+        room = self._room.get(address) or self._room_for(address)
+        try:
+            room.get(timeout=seconds)
+        except Empty:
+            raise NotSent(f"all {self._options.max_connections} connections are busy") from None
         try:
             connection = self._take(address, ends, sentinel=sentinel)
             reply = connection.call(command, max(0.0005, ends - time.monotonic()), asking=asking)
             self._put(address, connection, sentinel=sentinel)
             return reply
         finally:
-            room.release()
+            room.put(None)
 
     def drop(self, address: Address) -> None:
         """Close the idle connections to a server."""
@@ -190,11 +195,13 @@ class Pool:
                 return
         connection.close()
 
-    def _room_for(self, address: Address) -> threading.BoundedSemaphore:
+    def _room_for(self, address: Address) -> SimpleQueue[None]:
         with self._lock:
             room = self._room.get(address)
             if room is None:
-                room = threading.BoundedSemaphore(self._options.max_connections)
+                room = SimpleQueue()
+                for _ in range(self._options.max_connections):
+                    room.put(None)
                 self._room[address] = room
             return room
 

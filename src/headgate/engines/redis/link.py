@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import hiredis
 
-from .connection import handshake, require_welcome
+from .connection import ASKING, handshake, require_welcome
 from .failures import NotSent, Unanswered
 from .options import shown
 
@@ -29,7 +29,8 @@ OnReply: TypeAlias = Callable[[Any], None]
 class Link(asyncio.Protocol):
     """Sends commands, and gives each reply to the one who asked."""
 
-    def __init__(self, *, at_once: bool = False) -> None:
+    def __init__(self, address: Address, *, at_once: bool = False) -> None:
+        self.address = address
         self._at_once = at_once
         self._reader = hiredis.Reader()
         self._waiting: deque[OnReply] = deque()
@@ -40,14 +41,14 @@ class Link(asyncio.Protocol):
         """Whether commands can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def send(self, command: Command, on_reply: OnReply) -> None:
-        """Send a command; `on_reply` is called once, now or later."""
-        if self._transport is None or self._transport.is_closing():
-            on_reply(NotSent("the connection is closed"))
-            return
-        packed = hiredis.pack_command(command)  # First: what cannot be packed waits for no reply.
+    def send(self, packed: bytes, on_reply: OnReply) -> bool:
+        """Send a command, if the link is open, and tell whether; `on_reply` is called once, later."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        transport.write(packed)
         self._waiting.append(on_reply)
-        self._transport.write(packed)
+        return True
 
     async def call(self, command: Command, *, asking: bool = False) -> Any:
         """Send a command and wait for its reply; an error reply is returned, not raised."""
@@ -57,11 +58,13 @@ class Link(asyncio.Protocol):
             if not answer.done():
                 answer.set_result(reply)
 
+        packed = hiredis.pack_command(command)  # First: what cannot be packed is not sent half.
         if asking:
-            self.send((b"ASKING",), lambda _: None)
-        self.send(command, on_reply)
+            self.send(ASKING, lambda _: None)
+        if not self.send(packed, on_reply):
+            raise NotSent("the connection is closed")
         reply = await answer
-        if isinstance(reply, NotSent | Unanswered):
+        if isinstance(reply, Unanswered):
             raise reply
         return reply
 
@@ -112,7 +115,7 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
     loop = asyncio.get_running_loop()
     host, port = address
     # On Cluster there is a call for each slot: those of a tick had better leave together.
-    link = Link(at_once=options.topology != "cluster")
+    link = Link(address, at_once=options.topology != "cluster")
     try:
         async with asyncio.timeout(options.connect_timeout):
             if port == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .advice import warn_about_eviction
@@ -36,7 +37,7 @@ class LoopState:
         self,
         loop: asyncio.AbstractEventLoop,
         options: Options,
-        send: Callable[[int, Batch], None],
+        send: Callable[[LoopState, int, Batch], None],
         log: logging.Logger,
     ) -> None:
         self._loop = loop
@@ -54,7 +55,7 @@ class LoopState:
     def _new_batcher(self, slot: int) -> Batcher:
         options = self._options
         limits = (options.max_batch, options.max_in_flight, options.deadline)
-        return Batcher(self._loop, slot, self._send, limits)
+        return Batcher(self._loop, slot, partial(self._send, self), limits)
 
     @property
     def queued(self) -> int:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
+from hiredis import pack_command
+
 from ...algorithms import Concurrency, Limit, TokenBucket, limit_of_identity
 from ...charge import require_cost
 from ...errors import HeadgateError, UsageError
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from ...charge import Request
     from ...decision import Decision
+    from .scripts import Words
 
 SCAN_COUNT: Final = 500
 DIGEST_BYTES: Final = 6
@@ -153,14 +156,32 @@ class Operations:
             for chunk in self._chunks(pairs)
         ]
 
-    def errand(self, slot: int, parts: Sequence[Part | Plain], form: Form | None = None) -> Errand:
-        """One call that decides these requests; `form` if all are of one."""
+    def words(self, form: Form | None) -> Words:
+        """What a call begins with that decides requests of this form, or of any if there is none."""
+        return self.dialect.words(self._decide if form is None else self._take)
+
+    def errand(
+        self,
+        slot: int,
+        parts: Sequence[Part | Plain],
+        form: Form | None = None,
+        words: Words | None = None,
+    ) -> Errand:
+        """One call that decides these requests; `form` if all are of one, `words` if it was sent before."""
+        words = words or self.words(form)
         if form is not None:
-            names = [part[1] for part in parts]  # type: ignore[index]  # They are plain.
-            command = self.codec.take_command(self.dialect.words(self._take), form, names)
+            names = [part.keys[0] for part in parts]
+            command = self.codec.take_command(words, form, names)
             return Errand(tuple(command), slot, self._take)
-        command = self.codec.command(self.dialect.words(self._decide), parts)
-        return Errand(tuple(command), slot, self._decide)
+        return Errand(tuple(self.codec.command(words, parts)), slot, self._decide)
+
+    def packed(self, parts: Sequence[Part | Plain], form: Form | None, words: Words) -> bytes:
+        """The command of `errand`, as it is sent."""
+        if form is None:
+            packed: bytes = pack_command(tuple(self.codec.command(words, parts)))
+            return packed
+        names = [part[1] for part in parts]  # type: ignore[index]  # They are plain.
+        return self.codec.packed_take(words, form, names)
 
     def answers(self, parts: Sequence[Part | Plain], reply: Reply) -> Iterator[Decision | None]:
         """The decisions in a reply, in order; `None` where the calendar has to be sent again."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
-from typing import Final
+from typing import Final, TypeAlias
 
 ALGORITHMS: Final = (
     "fixed_window",
@@ -35,13 +35,17 @@ class Script:
     function: bytes = b""
 
 
+Words: TypeAlias = tuple[bytes, bytes]
+"""What a call begins with: how a script is called, and its name."""
+
+
 class Dialect:
     """How an engine asks for a command: as a function, until a server says that it knows or allows none."""
 
     def __init__(self) -> None:
         self.functions = True
 
-    def words(self, script: Script) -> tuple[bytes, bytes]:
+    def words(self, script: Script) -> Words:
         """What a call of this command begins with."""
         return (b"FCALL", script.function) if self.functions else (b"EVALSHA", script.sha)
 

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from ...algorithms import CalendarWindow
 from ...charge import ONE, Charge, Request
+from ...decision import Decision
 from ...errors import EngineError
 from ..base import require_page
 from .advice import warn_about_eviction
-from .carry import Discover, Drop, Errand, Pause, Send, carry
+from .carry import Discover, Drop, Errand, Pause, Send, Step, carry
 from .connection import Pool
-from .failures import NotSent, Refused, Unanswered, no_answer, refused, timed_out
+from .failures import (
+    NotSent,
+    Refused,
+    Unanswered,
+    no_answer,
+    refused,
+    timed_out,
+    unanswered,
+)
 from .operations import Scan
 from .shell import Shell
 from .spread import Look, Undo, decide_spread, groups_of
@@ -26,8 +35,9 @@ if TYPE_CHECKING:
 
     from ...algorithms import Limit
     from ...clock import Clock
-    from ...decision import Decision
     from ..base import Hit, Page, Usage
+    from .codec import Plain
+    from .operations import Operations
     from .options import Address, Options
 
 
@@ -60,13 +70,42 @@ class RedisEngine(Shell):
         def hit(key: str, cost: int) -> Decision:
             if cost is not ONE or is_calendar:
                 return self.decide([Request((Charge(key, limit, cost, rule=rule),))])[0]
-            part = plain(key)
-            reply = self._run(operations.errand(operations.slot(part), [part], part[2]))
-            (decision,) = operations.answers([part], reply)
-            assert decision is not None  # Only a calendar can be out of date.
-            return decision
+            return self._take(operations, plain(key))
 
         return hit
+
+    def _take(self, operations: Operations, part: Plain) -> Decision:
+        """Take one unit: one try, which is nearly always enough, and all else as an errand."""
+        ends = time.monotonic() + self.options.deadline
+        slot, form = operations.slot(part), part[2]
+        words = operations.words(form)
+        reply = self._try(slot, operations.packed((part,), form, words))
+        if type(reply) is not list:
+            reply = self._run(operations.errand(slot, [part], form, words), ends, first=reply)
+        answer = operations.codec.plain_answer(reply)
+        if answer is not None:
+            return Decision((part[0], form.limit, answer, form.context))
+        (decision,) = operations.answers([part], reply)
+        assert decision is not None  # Only a calendar can be out of date.
+        return decision
+
+    def _try(self, slot: int, packed: bytes) -> Any:
+        """The reply to a command that is sent once; why it was not sent, or `None` if nobody is known to send it to."""
+        address = self._topology.address(slot)
+        if address is None:
+            return None
+        try:
+            reply = self._pool.call(address, packed, self.options.deadline)
+        except NotSent as error:
+            self._topology.forget(address)
+            return error
+        except (Refused, Unanswered) as error:
+            self._topology.forget(address)
+            told = refused if isinstance(error, Refused) else unanswered
+            raise told(str(error)) from error
+        if not self._advised.is_set():
+            self._advise(address)
+        return reply
 
     def decide(self, requests: Sequence[Request]) -> list[Decision]:
         """Decide each request, all or nothing."""
@@ -222,38 +261,51 @@ class RedisEngine(Shell):
             raise refused(str(reply))
         return reply
 
-    def _run(self, errand: Errand, ends: float | None = None) -> Any:
-        """Carry an errand out within the deadline, or by the time that a caller of many has left."""
+    def _run(self, errand: Errand, ends: float | None = None, first: Any = None) -> Any:
+        """Carry an errand out within the deadline, or by the time that a caller of many has left.
+
+        `first` is the reply to a first attempt if there was one, or why nothing was sent.
+        """
         ends = time.monotonic() + self.options.deadline if ends is None else ends
         journey = carry(errand, self._topology, self._dialect)
         outcome: Any = None
         failure: Exception | None = None
         trouble: Exception | None = None
+        if isinstance(first, NotSent):
+            trouble, first = first, None
         try:
             while True:
                 step = journey.throw(failure) if failure else journey.send(outcome)
-                trouble = failure or trouble
+                trouble = failure or getattr(step, "reason", None) or trouble
                 outcome = failure = None
-                left = ends - time.monotonic()
-                if left <= 0:
+                if time.monotonic() >= ends:
                     raise timed_out(self.options.deadline, trouble) from trouble
+                if first is not None and isinstance(step, Send):
+                    outcome, first = first, None
+                    continue
                 try:
-                    match step:
-                        case Send(address, command, asking):
-                            outcome = self._pool.call(address, command, left, asking=asking)
-                            if not self._advised.is_set():
-                                self._advise(address)
-                        case Discover():
-                            self._discover(errand.slot, ends)
-                        case Drop(address):
-                            self._pool.drop(address)
-                        case Pause(seconds, reason):
-                            trouble = reason or trouble
-                            time.sleep(min(seconds, left))
+                    outcome = self._do(step, errand.slot, ends)
                 except (NotSent, Refused, Unanswered) as error:
                     failure = error
         except StopIteration as done:
             return done.value
+
+    def _do(self, step: Step, slot: int, ends: float) -> Any:
+        """Do what a journey asks for; the reply, if it is to send something."""
+        left = max(0.0005, ends - time.monotonic())
+        match step:
+            case Send(address, command, asking):
+                reply = self._pool.call(address, command, left, asking=asking)
+                if not self._advised.is_set():
+                    self._advise(address)
+                return reply
+            case Discover():
+                self._discover(slot, ends)
+            case Drop(address):
+                self._pool.drop(address)
+            case Pause(seconds):
+                time.sleep(min(seconds, left))
+        return None
 
     def _advise(self, address: Address) -> None:
         """Look once whether the server may forget limits; not being told is no failure."""

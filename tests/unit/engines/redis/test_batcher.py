@@ -9,6 +9,7 @@ import pytest
 
 from headgate import EngineError, FixedWindow, UsageError
 from headgate.decision import ENGINE
+from headgate.engines.redis import batcher
 from headgate.engines.redis.batcher import Batch, Batcher
 from headgate.engines.redis.codec import MAX_RULES, Form, Plain
 
@@ -31,6 +32,7 @@ class Store:
     def __init__(self, deadline: float = SOON, max_in_flight: int = 2) -> None:
         self.sent: list[list[str]] = []
         self.silent = False
+        self.heard = True
         limits = (100, max_in_flight, deadline)
         self.batcher = Batcher(asyncio.get_running_loop(), 0, self._send, limits)
 
@@ -45,10 +47,12 @@ class Store:
             raise ValueError("bytes must be in range(0, 256)")
         self.sent.append(names)
         if not self.silent:
-            for waiting, name in zip(batch, names, strict=True):
-                waiting[0].set_result(name)
-            self.batcher.done(batch)
-            self.batcher.answered()
+            asyncio.get_running_loop().call_soon(self._answer, batch, names)
+
+    def _answer(self, batch: Batch, names: list[Any]) -> None:
+        self.batcher.done(batch, heard=self.heard)
+        for waiting, name in zip(batch, names, strict=True):
+            waiting[0].set_result(name)
 
 
 def in_a_loop(test: Callable[[], Any]) -> None:
@@ -138,6 +142,13 @@ def plain(name: str) -> Any:
     return Plain((name, name.encode(), form, None))
 
 
+@pytest.fixture
+def long_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link is taken to be open for longer than a busy machine needs for the next step of a test."""
+    monkeypatch.setattr(batcher, "FRESH", 2 * SOON)
+
+
+@pytest.mark.usefixtures("long_fresh")
 def test_who_is_alone_and_asks_again_at_once_does_not_wait_for_the_end_of_the_tick() -> None:
     async def main() -> None:
         store = Store()
@@ -154,18 +165,34 @@ def test_who_is_alone_and_asks_again_at_once_does_not_wait_for_the_end_of_the_ti
     in_a_loop(main)
 
 
-def test_who_asks_later_gives_the_loop_time_to_see_a_link_that_was_closed() -> None:
+def test_who_asks_later_gives_the_loop_time_to_see_a_link_that_was_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def main() -> None:
         store = Store()
         await store.ask(plain("first"))
-        await asyncio.sleep(0)
         later = store.ask(plain("later"))
         assert store.sent == [["first"]]
         await later
 
+    monkeypatch.setattr(batcher, "FRESH", 0.0)
     in_a_loop(main)
 
 
+@pytest.mark.usefixtures("long_fresh")
+def test_who_follows_one_that_was_not_answered_on_its_link_waits_for_the_end_of_the_tick() -> None:
+    async def main() -> None:
+        store = Store()
+        store.heard = False
+        await store.ask(plain("first"))
+        again = store.ask(plain("again"))
+        assert store.sent == [["first"]]
+        await again
+
+    in_a_loop(main)
+
+
+@pytest.mark.usefixtures("long_fresh")
 def test_who_was_not_alone_waits_for_the_others() -> None:
     async def main() -> None:
         store = Store()

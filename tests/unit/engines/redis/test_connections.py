@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from tests.servers.redis import RedisServer
 
+PING = b"*1\r\n$4\r\nPING\r\n"
 CANARY = "c4n4ry-p4ssw0rd"
 LIMIT = FixedWindow(1_000, 250 * 86_400_000_000)
 one_flavour = on_flavours("redis_server", "redis-7.0")
@@ -206,20 +207,23 @@ class Wire:
 
 
 def linked() -> tuple[Link, Wire]:
-    link, wire = Link(), Wire()
+    link, wire = Link(("a", 1)), Wire()
     link.connection_made(wire)  # type: ignore[arg-type]
     return link, wire
 
 
 def test_what_cannot_be_packed_waits_for_no_reply() -> None:
-    link, wire = linked()
-    replies: list[Any] = []
-    with pytest.raises(TypeError):
-        link.send((object(),), lambda _: replies.append("somebody else's"))
-    link.send((b"PING",), replies.append)
-    link.data_received(b"+PONG\r\n")
-    assert replies == [b"PONG"]
-    assert not wire.aborted
+    async def main() -> None:
+        link, wire = linked()
+        replies: list[Any] = []
+        with pytest.raises(TypeError):
+            await link.call((object(),), asking=True)
+        link.send(PING, replies.append)
+        link.data_received(b"+PONG\r\n")
+        assert replies == [b"PONG"]
+        assert not wire.aborted
+
+    asyncio.run(main())
 
 
 def test_a_bug_of_ones_own_is_not_taken_for_a_broken_server() -> None:
@@ -228,7 +232,7 @@ def test_a_bug_of_ones_own_is_not_taken_for_a_broken_server() -> None:
     def buggy(_: Any) -> None:
         raise IndexError("a bug")
 
-    link.send((b"PING",), buggy)
+    link.send(PING, buggy)
     with pytest.raises(IndexError, match="a bug"):
         link.data_received(b"+PONG\r\n")
     assert not wire.aborted
