@@ -17,7 +17,7 @@ from ...algorithms import CalendarWindow
 from ...charge import ONE, Charge, Request
 from ...errors import EngineError
 from ..base import require_page
-from .batcher import Batch, answer, fail
+from .batcher import Batch, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
 from .failures import (
     NotSent,
@@ -212,16 +212,17 @@ class AsyncRedisEngine(Shell):
         if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
             state.spawn(self._send_carefully(state, batch.errand(slot), batch, first=reply))
             return
-        state.batchers[slot].done(batch, heard=type(reply) is list)
+        heard = type(reply) is list
+        state.batchers[slot].done(batch, heard=heard)
         if self.meter.on_batch is not None:
             self.meter.on_batch(state.time() - batch.since, len(batch))
-        if isinstance(reply, Unanswered):
+        if not heard and isinstance(reply, Unanswered):
             if link is not None:
                 self._topology.forget(link.address)
             fail(batch, unanswered(str(reply)))
             return
         try:
-            stale = answer(batch, reply)
+            stale = batch.answer(reply)
         except Exception:  # A bug of ours; whoever waits must not wait for the deadline.
             fail(batch, nonsense(reply))
             raise
@@ -236,7 +237,7 @@ class AsyncRedisEngine(Shell):
             # Until the first runs out of time: nobody is told that nothing was sent, and sent after all.
             ends = min(waiting[3] for waiting in batch)
             reply = await self._run(errand, ends=ends, first=first, batch=batch)
-            stale = answer(batch, reply)
+            stale = batch.answer(reply)
             if stale:
                 await self._send_again(stale, reply[0])
         except EngineError as error:
@@ -253,9 +254,8 @@ class AsyncRedisEngine(Shell):
             again = operations.again(part, now_us)
             try:
                 errand = operations.errand(operations.slot(again), [again])
-                answer(
-                    Batch([(future, again, operations, ends)]), await self._run(errand, ends=ends)
-                )
+                reply = await self._run(errand, ends=ends)
+                Batch([(future, again, operations, ends)]).answer(reply)
             except EngineError as error:
                 fail([(future, part, operations, ends)], error)
 

@@ -66,6 +66,51 @@ class Batch(list[Waiting]):
         """The same as an errand, for who has to carry it out with care."""
         return self[0][2].errand(slot, [waiting[1] for waiting in self], self.form, self.words)
 
+    def answer(self, reply: Any) -> list[Waiting]:
+        """Give everyone their answer; returns those whose calendar has to be sent again."""
+        codec, form = self[0][2].codec, self.form
+        try:
+            if form is None:
+                codec.check(reply, sum([len(waiting[1].keys) for waiting in self]))
+            elif (answers := codec.plain_answers(reply, len(self))) is not None:
+                self._answer_alike(form, answers)
+                return []
+        except HeadgateError as error:
+            fail(self, error)
+            return []
+        return self._answer_each(reply)
+
+    def _answer_alike(self, form: Form, answers: Iterable[Answer]) -> None:
+        """Plain requests of one limit: nearly everything is, so this is short."""
+        limit, context, witness = form.limit, form.context, form.witness
+        plain: Any = self
+        for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers, strict=True):
+            if not future.done():
+                decision = Decision((key, limit, its_answer, context))
+                if witness is not None:
+                    witness(decision, given)
+                future.set_result(decision)
+
+    def _answer_each(self, reply: Reply) -> list[Waiting]:
+        at = 1
+        stale: list[Waiting] = []
+        for waiting in self:
+            future, part, operations, _ = waiting
+            if not future.done():
+                try:
+                    decision = operations.codec.decision(part, reply, at)
+                except HeadgateError as error:
+                    future.set_exception(error)
+                else:
+                    if decision is None:
+                        stale.append(waiting)
+                    else:
+                        if type(part) is Plain and part[2].witness is not None:
+                            part[2].witness(decision, part[3])
+                        future.set_result(decision)
+            at += NUMBERS_PER_STEP * len(part.keys)
+        return stale
+
     def leave_on(self, link: Link, now: float) -> None:
         """Note on what, and when, they are sent."""
         self.link, self.since = link, now
@@ -78,6 +123,35 @@ class Batch(list[Waiting]):
             self.link.abort()
         else:
             loop.call_at(self.since + deadline / 2, self.give_up, loop, deadline)
+
+
+class Lone(Batch):
+    """One plain request: the same without loops, for nobody but its caller is at work meanwhile."""
+
+    def packed(self) -> bytes:
+        """The call that decides it, as it is sent."""
+        _, part, operations, _ = self[0]
+        self.form = form = part[2]  # type: ignore[index]  # It is plain.
+        self.words = words = operations.words(form)
+        return operations.codec.packed_take(words, form, (part[1],))  # type: ignore[index]
+
+    def answer(self, reply: Any) -> list[Waiting]:
+        """Give it its answer."""
+        future, part, operations, _ = self[0]
+        try:
+            its_answer = operations.codec.plain_answer(reply)
+        except HeadgateError as error:
+            fail(self, error)
+            return []
+        if its_answer is None:
+            return self._answer_each(reply)
+        if not future.done():
+            key, _, form, given = part  # type: ignore[misc]  # It is plain.
+            decision = Decision((key, form.limit, its_answer, form.context))
+            if form.witness is not None:
+                form.witness(decision, given)
+            future.set_result(decision)
+        return []
 
 
 Sender: TypeAlias = "Callable[[int, Batch], None]"
@@ -126,7 +200,7 @@ class Batcher:
             future.add_done_callback(lambda _: timer.cancel())
         waiting = (future, part, operations, ends)
         if now < self._alone_until:
-            self._dispatch(Batch((waiting,)))
+            self._dispatch((Lone if type(part) is Plain else Batch)((waiting,)))
             if self._timer is None:
                 self._watch()
             return future
@@ -249,69 +323,6 @@ class Batcher:
         while self._queue and self._queue[0][0].done():
             self._queue.popleft()
         self._watch()
-
-
-def answer(batch: Batch, reply: Any) -> list[Waiting]:
-    """Give everyone in a batch their answer; returns those whose calendar has to be sent again."""
-    codec, form = batch[0][2].codec, batch.form
-    try:
-        if form is None:
-            codec.check(reply, sum([len(waiting[1].keys) for waiting in batch]))
-        elif len(batch) == 1:
-            if (its_answer := codec.plain_answer(reply)) is not None:
-                _answer_one(batch[0], form, its_answer)
-                return []
-        elif (answers := codec.plain_answers(reply, len(batch))) is not None:
-            _answer_alike(batch, form, answers)
-            return []
-    except HeadgateError as error:
-        fail(batch, error)
-        return []
-    return _answer_each(batch, reply)
-
-
-def _answer_one(waiting: Waiting, form: Form, its_answer: Answer) -> None:
-    """A plain request that travelled alone, and whose caller can do nothing until this is done."""
-    future, part, _, _ = waiting
-    if not future.done():
-        key, _, _, given = part  # type: ignore[misc]  # It is plain.
-        decision = Decision((key, form.limit, its_answer, form.context))
-        if form.witness is not None:
-            form.witness(decision, given)
-        future.set_result(decision)
-
-
-def _answer_alike(batch: Batch, form: Form, answers: Iterable[Answer]) -> None:
-    """Plain requests of one limit: nearly everything is, so this is short."""
-    limit, context, witness = form.limit, form.context, form.witness
-    plain: Any = batch
-    for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers):  # noqa: B905 - checked
-        if not future.done():
-            decision = Decision((key, limit, its_answer, context))
-            if witness is not None:
-                witness(decision, given)
-            future.set_result(decision)
-
-
-def _answer_each(batch: Batch, reply: Reply) -> list[Waiting]:
-    at = 1
-    stale: list[Waiting] = []
-    for waiting in batch:
-        future, part, operations, _ = waiting
-        if not future.done():
-            try:
-                decision = operations.codec.decision(part, reply, at)
-            except HeadgateError as error:
-                future.set_exception(error)
-            else:
-                if decision is None:
-                    stale.append(waiting)
-                else:
-                    if type(part) is Plain and part[2].witness is not None:
-                        part[2].witness(decision, part[3])
-                    future.set_result(decision)
-        at += NUMBERS_PER_STEP * len(part.keys)
-    return stale
 
 
 def fail(batch: list[Waiting], error: Exception) -> None:

@@ -309,9 +309,15 @@ class Codec:
     def plain_answer(self, reply: Reply) -> Answer | None:
         """The answer to one plain request; `None` when it is not as usual."""
         if self._receipts:
+            self.check(reply, 1)
             return None
-        _require_numbers(reply, 1 + NUMBERS_PER_STEP)
-        _, allowed, remaining, retry_after_us, reset_after_us, level = reply
+        try:
+            _, allowed, remaining, retry_after_us, reset_after_us, level = reply
+            sum(reply)
+        except (TypeError, ValueError):
+            raise nonsense(reply) from None
+        if type(reply) is not list:  # Bytes are numbers, too.
+            raise nonsense(reply)
         if allowed < 0:
             return None
         return allowed == 1, remaining, retry_after_us, reset_after_us, level
@@ -381,8 +387,6 @@ def form_of(parts: Sequence[Part | Plain]) -> Form | None:
     if type(first) is not Plain:
         return None
     form = first[2]
-    if len(parts) == 1:
-        return form
     for part in parts:
         if type(part) is not Plain or part[2] is not form:
             return None
