@@ -17,7 +17,7 @@ from ...algorithms import CalendarWindow
 from ...charge import ONE, Charge, Request
 from ...errors import EngineError
 from ..base import require_page
-from .batcher import Batch, fail
+from .batch import Batch, fail
 from .carry import Discover, Drop, Errand, Pause, Send, carry
 from .failures import (
     NotSent,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ...clock import Clock
     from ...decision import Decision
     from ..base import AsyncHit, Page, Usage
-    from .batcher import Waiting
+    from .batch import Waiting
     from .codec import Part, Plain, Witness
     from .link import Link
     from .options import Address, Options

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .advice import warn_about_eviction
-from .batcher import Batch, Batcher
+from .batcher import Batcher
 from .failures import NotSent, Unanswered
 from .link import Link, connect
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
+    from .batch import Batch
     from .options import Address, Options
 
 

@@ -10,7 +10,8 @@ import pytest
 from headgate import EngineError, FixedWindow, UsageError
 from headgate.decision import ENGINE
 from headgate.engines.redis import batcher
-from headgate.engines.redis.batcher import Batch, Batcher
+from headgate.engines.redis.batch import Batch
+from headgate.engines.redis.batcher import Batcher
 from headgate.engines.redis.codec import MAX_RULES, Form, Plain
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from hiredis import pack_command
 
 from headgate.charge import Charge, Request
 from headgate.clock import ManualClock, SystemClock
-from headgate.engines.redis.batcher import Batch
+from headgate.engines.redis.batch import Batch
 from headgate.engines.redis.codec import Codec, form_of
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.operations import Operations

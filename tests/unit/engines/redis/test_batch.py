@@ -1,0 +1,92 @@
+"""Batches: one request alone is told, word for word, what a batch of one would tell it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headgate import Decision
+from headgate.clock import SystemClock
+from headgate.engines.redis.batch import Batch, Lone
+from headgate.engines.redis.codec import Codec
+from headgate.engines.redis.keys import KeyCodec
+from headgate.engines.redis.operations import Operations
+from headgate.rate import limits_of
+
+NOW_US = 1_800_000_000_000_000
+ALLOWED, DENIED = [NOW_US, 1, 99, 0, 600_000, 0], [NOW_US, 0, 0, 5, 600_000, 0]
+NOT_OURS = [NOW_US, -3, 0, 0, 0, 0]
+NONSENSE: list[Any] = [
+    b"abcdef",  # Six bytes can be read as six numbers.
+    None,
+    7,
+    [],
+    ALLOWED[:5],
+    [*ALLOWED, 0],
+    [NOW_US, 1, b"99", 0, 0, 0],
+    [NOW_US, 1, None, 0, 0, 0],
+    [b"x", 1, 99, 0, 0, 0],
+    [ALLOWED],
+]
+
+
+def answered(kind: type[Batch], reply: Any, *, receipts: bool) -> tuple[Any, list[Any]]:
+    """What a caller is told who is alone in a batch of this kind, and what its witness was shown."""
+    seen: list[Any] = []
+    (limit,) = limits_of("100/minute", "token_bucket")
+    codec = Codec(KeyCodec(), SystemClock().now_us, test_clock=False, receipts=receipts)
+    operations = Operations(codec, 128)
+    plain = codec.plain_maker(limit, "rule", lambda *given: seen.append(given))
+
+    async def main() -> Any:
+        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        batch = kind([(future, plain("a", "given"), operations, 0.0)])
+        batch.packed()
+        assert batch.answer(reply) == []
+        assert future.done()
+        error = future.exception()
+        return (type(error), str(error)) if error else future.result()
+
+    return asyncio.run(main()), seen
+
+
+@pytest.mark.parametrize("receipts", [False, True])
+@pytest.mark.parametrize("reply", [ALLOWED, DENIED, NOT_OURS, [*ALLOWED, 3], *NONSENSE], ids=repr)
+def test_one_alone_is_told_what_a_batch_of_one_tells(reply: Any, receipts: bool) -> None:  # noqa: FBT001
+    assert answered(Lone, reply, receipts=receipts) == answered(Batch, reply, receipts=receipts)
+
+
+def test_one_alone_is_told_its_decision_after_its_witness() -> None:
+    decision, seen = answered(Lone, DENIED, receipts=False)
+    assert isinstance(decision, Decision)
+    assert (decision.key, decision.allowed, decision.retry_after_us) == ("a", False, 5)
+    assert decision.rule == "rule"
+    assert seen == [(decision, "given")]
+
+
+@pytest.mark.parametrize("reply", NONSENSE, ids=repr)
+def test_one_alone_is_not_told_nonsense(reply: Any) -> None:
+    (kind, message), seen = answered(Lone, reply, receipts=False)
+    assert kind.__name__ == "EngineError"
+    assert "may have been charged" in message
+    assert seen == []
+
+
+@pytest.mark.parametrize("kind", [Batch, Lone])
+def test_one_who_is_gone_is_not_told_and_nor_is_the_witness(kind: type[Batch]) -> None:
+    seen: list[Any] = []
+    (limit,) = limits_of("100/minute", "token_bucket")
+    operations = Operations(Codec(KeyCodec(), SystemClock().now_us, test_clock=False), 128)
+    plain = operations.codec.plain_maker(limit, None, lambda *given: seen.append(given))
+
+    async def main() -> None:
+        future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
+        batch = kind([(future, plain("a"), operations, 0.0)])
+        batch.packed()
+        future.cancel()
+        assert batch.answer(ALLOWED) == []
+
+    asyncio.run(main())
+    assert seen == []
