@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from hypothesis import example, given, strategies as st
 
 from headgate.algorithms import FixedWindow, Limit, TokenBucket
+from headgate.rules import shelf
 from headgate.rules.match import Rulebook
 from headgate.rules.model import (
     Cost,
@@ -21,6 +23,7 @@ from headgate.rules.model import (
 )
 from headgate.rules.paths import MAX_PATH_BYTES, BadPathError, canonical_path
 from headgate.rules.request import Request
+from headgate.rules.shelf import MAX_UNFILED
 
 if TYPE_CHECKING:
     from headgate.charge import Charge
@@ -70,6 +73,12 @@ easy_matches = st.one_of(
     st.builds(Match, headers=header_tests.map(lambda test: (test,))),
     st.builds(Match, descriptors=descriptors.map(lambda pair: (pair,))),
     st.builds(Match, ip_ranges=networks.map(lambda net: (net,))),
+    st.builds(
+        Match,
+        hosts=hosts.map(lambda host: (host,)),
+        requires_authentication=st.booleans(),
+        descriptors=st.lists(descriptors, max_size=2).map(tuple),
+    ),
 )
 parts = st.builds(
     Part,
@@ -120,11 +129,12 @@ def written(charge: Charge) -> tuple[Any, ...]:
     return charge.rule, charge.key, charge.cost, charge.kind, charge.limits
 
 
-@given(rule_sets(), st.lists(requests, min_size=1, max_size=5))
+@given(rule_sets(), st.lists(requests, min_size=1, max_size=5), st.sampled_from([0, MAX_UNFILED]))
 def test_the_rulebook_finds_what_asking_every_rule_finds(
-    rules: RuleSet, asked: list[Request]
+    rules: RuleSet, asked: list[Request], max_unfiled: int
 ) -> None:
-    rulebook = Rulebook(rules)
+    with patch.object(shelf, "MAX_UNFILED", max_unfiled):
+        rulebook = Rulebook(rules)
     for request in asked:
         quick = [written(charge) for charge in rulebook.charges(request)]
         slow = [written(charge) for charge in rulebook.explain(request).charges]

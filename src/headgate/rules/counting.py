@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ..algorithms import FixedWindow
 from ..charge import MAX_STEPS, Charge, Kind, ReadyCharge
 from .conditions import why_not
-from .identify import Identify, is_plain
+from .identify import MAX_PLAIN, Identify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,11 +28,18 @@ DENY: Final = (FixedWindow(0, 60_000_000),)
 class Counting:
     """How one rule counts, made ready."""
 
-    __slots__ = ("_exempts", "_kind", "_plain", "_values", "identify", "rule")
+    __slots__ = (
+        *("_cost", "_exempts", "_kind", "_limits", "_plain", "_rule_id", "_values"),
+        *("identify", "rule", "stop"),
+    )
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self.identify = Identify(rule)
+        self.stop = rule.stop
+        self._rule_id = rule.rule_id
+        self._limits = rule.limits
+        self._cost = rule.cost.default
         self._exempts = rule.exempt.matches
         self._values = bool(rule.overrides or rule.exempt.values)
         self._kind = Kind.SHADOW if rule.shadow else Kind.TAKE
@@ -46,11 +53,11 @@ class Counting:
 
     def charge(self, facts: Facts) -> Charge | None:
         """What a request that matches is charged; nothing if the rule leaves it alone."""
-        rule = self.rule
-        if self._plain is not None and facts.cost is None:
-            key = self._plain(facts)  # The usual case, in front of the questions.
-            if key and is_plain(key):
-                return ReadyCharge(key, rule.limits, rule.cost.default, self._kind, rule.rule_id)
+        read = self._plain
+        if read is not None and facts.cost is None:  # The usual case, in front of the questions.
+            key = read(facts)
+            if key and key[0] != "~" and len(key) <= MAX_PLAIN and key.isascii():
+                return ReadyCharge(key, self._limits, self._cost, self._kind, self._rule_id)
         return self._charge(facts)
 
     def _charge(self, facts: Facts) -> Charge | None:

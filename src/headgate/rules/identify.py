@@ -60,7 +60,7 @@ class Identify:
         self._names = tuple(_name(part) for part in parts)
         self._joined = rule.identifier.joined
         self.plain = self._readers[0] if len(parts) == 1 else None
-        """Reads the only part, where there is one: its value is the key, if `is_plain` says so."""
+        """Reads the only part, where there is one: a value of few letters, all ASCII and no `~` first, is the key."""
         self._on_missing = rule.on_missing
 
     def __call__(self, facts: Facts) -> Identity:
@@ -148,11 +148,6 @@ _READERS: Final[dict[str, Reader]] = {
 def _name(part: Part) -> str:
     mark = "/" if part.kind == "ip_address" else ":"
     return f"{part.kind}{mark}{part.name}" if part.name else part.kind
-
-
-def is_plain(value: str) -> bool:
-    """Whether a value can be a key as it stands, beyond any doubt."""
-    return value[0] != "~" and len(value) <= MAX_PLAIN and value.isascii()
 
 
 def _storable(key: str) -> str:

@@ -21,7 +21,7 @@ from .shelf import ANY_METHOD, Entry, Shelf
 from .trie import Trie
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .model import Rule, RuleSet
     from .request import Request
@@ -43,12 +43,14 @@ class Rulebook:
         self._anywhere = Shelf()
         self._by_path: Trie[Shelf] = Trie(Shelf)
         headers: set[str] = set()
+        methods: set[frozenset[str]] = set()
         for rule in spaced(rules.rules, pause):
             self.by_id[rule.rule_id] = rule
-            headers.update(_headers(rule))
-            for method in rule.match.methods:
-                self._bits.setdefault(method, 2 << len(self._bits))
+            methods.add(rule.match.methods)
+            _add_headers(rule, headers)
         self._headers = frozenset(headers)
+        for method in frozenset().union(*methods):
+            self._bits.setdefault(method, 2 << len(self._bits))
         for rank, rule in enumerate(rules.rules):
             if rule.enabled:
                 pattern = rule.match.path_pattern
@@ -80,12 +82,13 @@ class Rulebook:
         charges: list[Charge] = []
         steps = 0
         for entry in self._matching(facts):
-            charge = entry.counting.charge(facts)
+            counting = entry.counting or entry.count()
+            charge = counting.charge(facts)
             if charge is None:
                 continue
             steps += len(charge.limits)
             charges.append(charge)
-            if entry.rule.stop and charge.kind is Kind.TAKE:
+            if counting.stop and charge.kind is Kind.TAKE:
                 break
         return tuple(charges) if steps <= MAX_STEPS else fitting(charges)
 
@@ -103,23 +106,25 @@ class Rulebook:
         for shelf in (self._anywhere, *self._by_path.values()):
             pieces += (shelf, *shelf.entries())
             pause()
+        nodes = []
         for node in self._by_path.nodes():
-            pieces.append(node)
+            nodes.append(node)
             pause()
+        # From the leaves to the root: the last goes first, and must not take all those below it with it.
+        pieces += reversed(nodes)
         return pieces
 
     def _matching(self, facts: Facts) -> list[Entry]:
         method = self._bits.get(facts.method, OTHER)
-        found: list[Entry] = []
         shelves = [self._anywhere]
         if facts.path is not None:
             shelves += self._by_path.find(facts.segments)
-        for shelf in shelves:
-            found += [
-                entry
-                for entry in shelf.candidates(facts)
-                if entry.methods & method and (not entry.asks or entry.takes(facts))
-            ]
+        found = [
+            entry
+            for shelf in shelves
+            for entry in (shelf.candidates(facts) if shelf.drawers else shelf.unfiled)
+            if entry.methods & method and (not entry.asks or entry.takes(facts))
+        ]
         if len(found) > 1:
             found.sort(key=_rank)
         return found
@@ -135,13 +140,14 @@ class Rulebook:
         return mask
 
 
-def _headers(rule: Rule) -> Iterator[str]:
-    """The headers that a rule looks at."""
-    for match in (rule.match, *rule.exempt.matches):
-        for test in match.headers:
-            yield test.name
+def _add_headers(rule: Rule, headers: set[str]) -> None:
+    """Note the headers that a rule looks at."""
+    for test in rule.match.headers:
+        headers.add(test.name)
+    for match in rule.exempt.matches:
+        headers.update(test.name for test in match.headers)
     for part in rule.identifier.parts:
         if part.kind == "header":
-            yield part.name
+            headers.add(part.name)
     if rule.cost.header is not None:
-        yield rule.cost.header
+        headers.add(rule.cost.header)

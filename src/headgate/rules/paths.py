@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import quote
 
 from ..errors import UsageError
 
@@ -48,6 +47,13 @@ _UTF_8: Final = re.compile(
         )*+""",
     re.VERBOSE,
 )
+
+
+_PLAIN: Final = bytes(
+    code for code in range(128) if chr(code).isalnum() or chr(code) in f"-._~/;%{_ITSELF}"
+)
+"""What a path is spelled with; every other byte is escaped."""
+_SPELLINGS: Final = [chr(code) if code in _PLAIN else f"%{code:02X}" for code in range(256)]
 
 
 class BadPathError(UsageError):
@@ -90,7 +96,7 @@ def canonical_path(raw: str) -> str:
         return raw
     else:
         path = _resolved(_spelled(_path_of(raw)))
-    if path.count("/") > MAX_SEGMENTS:
+    if len(path) > MAX_SEGMENTS and path.count("/") > MAX_SEGMENTS:
         raise BadPathError(f"a path has at most {MAX_SEGMENTS} segments, not {path.count('/')}")
     return path
 
@@ -105,27 +111,19 @@ def _path_of(raw: str) -> str:
 
 def _spelled(path: str) -> str:
     """The path with every character in its one spelling."""
-    if "\\" in path or _CONTROL.search(path):
+    if "\\" in path or (not path.isprintable() and _CONTROL.search(path)):
         raise BadPathError("a path has no backslashes and no control characters")
     if "%" in path:
         path = _decoded(path)
-    if not path.isascii():
-        _require_short(path)
-    path = quote(path, safe=f"/;%{_ITSELF}")
-    if len(path) > MAX_PATH_BYTES:
-        raise BadPathError(f"a path has at most {MAX_PATH_BYTES} bytes, not {len(path)}")
-    return path
-
-
-def _require_short(path: str) -> None:
-    """Refuse letters beyond ASCII that would take more than a path may have, before the work of escaping them."""
     try:
-        size = len(path.encode())
+        data = path.encode()
     except UnicodeEncodeError:
         raise BadPathError("a path is text; this one holds half a surrogate pair") from None
-    beyond = size - len(path.encode("ascii", "ignore"))
-    if size + 2 * beyond > MAX_PATH_BYTES:
-        raise BadPathError(f"a path has at most {MAX_PATH_BYTES} bytes, not {size + 2 * beyond}")
+    others = len(data.translate(None, _PLAIN))
+    size = len(data) + 2 * others
+    if size > MAX_PATH_BYTES:  # Before the work of escaping them.
+        raise BadPathError(f"a path has at most {MAX_PATH_BYTES} bytes, not {size}")
+    return "".join(map(_SPELLINGS.__getitem__, data)) if others else path
 
 
 def _decoded(path: str) -> str:
@@ -151,12 +149,14 @@ def _decoded(path: str) -> str:
 def _resolved(path: str) -> str:
     """The path without parameters, empty segments and dot segments."""
     if ";" in path:
-        path = _PARAMETERS.sub("", path)
-    segments = filter(None, path.split("/"))
-    if "." not in path:
-        return "/" + "/".join(segments)
+        path = "".join(_PARAMETERS.split(path))
+    while "//" in path:  # Each round halves every run of them.
+        path = path.replace("//", "/")
+    path = "/" + path.strip("/")
+    if "/." not in path:
+        return path
     kept: list[str] = []
-    for segment in segments:
+    for segment in path[1:].split("/"):
         if segment == "..":
             if kept:
                 kept.pop()

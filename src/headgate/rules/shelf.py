@@ -8,31 +8,33 @@ values point. So ten thousand tenants on one path, each with a rule, cost a requ
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .counting import Counting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from .addresses import Address
     from .facts import Facts
     from .model import HeaderTest, Network, Rule
 
+    Drawer: TypeAlias = tuple[Callable[[Facts], Collection[Any]], dict[Any, list["Entry"]]]
+    """What a request has of one kind, and the rules that want it, by that value."""
+
 ANY_METHOD: Final = -1
-RANGES: Final = {4: "IPv4", 6: "IPv6"}
 MAX_UNFILED: Final = 8
 """So many rules are asked faster than they are looked up."""
 
-Place: TypeAlias = tuple[str, str | int, str | int]
-"""Where a rule may be filed: the kind of condition, what it asks for, and the value that it wants there."""
+Place: TypeAlias = tuple[str | tuple[int, int], object]
+"""Where a rule may be filed: the kind of condition, of ranges also their version and mask, and the value that it wants."""
 
 
 class Entry:
     """One rule, made ready to be asked."""
 
     __slots__ = (
-        *("_counting", "asks", "authenticated", "descriptors", "domains", "headers", "hosts"),
+        *("asks", "authenticated", "counting", "descriptors", "domains", "headers", "hosts"),
         *("methods", "ranges", "rank", "rule"),
     )
 
@@ -43,7 +45,8 @@ class Entry:
         """Its place in the order of priorities."""
         self.methods = methods
         """As bits."""
-        self._counting: Counting | None = None
+        self.counting: Counting | None = None
+        """How the rule counts; made when it is first needed, which for most of many rules is never."""
         self.authenticated = match.requires_authentication
         self.hosts = match.hosts
         self.headers = match.headers
@@ -54,17 +57,19 @@ class Entry:
             self.domains = tuple([host[1:] for host in match.hosts if host[:2] == "*."])
         if match.ip_ranges:
             self.ranges = tuple([_numbers_of(network) for network in match.ip_ranges])
-        self.asks = bool(
-            self.authenticated or self.hosts or self.headers or self.ranges or self.descriptors
+        self.asks = (
+            self.authenticated
+            + bool(self.hosts)
+            + len(self.headers)
+            + bool(self.ranges)
+            + len(self.descriptors)
         )
-        """Whether it asks for anything but path and method."""
+        """How much it asks for besides path and method."""
 
-    @property
-    def counting(self) -> Counting:
-        """How the rule counts; made when it is first needed, which for most of many rules is never."""
-        if self._counting is None:
-            self._counting = Counting(self.rule)
-        return self._counting
+    def count(self) -> Counting:
+        """Make ready to count."""
+        self.counting = counting = Counting(self.rule)
+        return counting
 
     def takes(self, facts: Facts) -> bool:
         """Whether everything holds that the rule asks for besides path and method."""
@@ -98,88 +103,101 @@ class Entry:
         """Each exact condition, as the places where a request that fulfils it would look."""
         if self.hosts:
             yield [
-                ("domain", "", host[1:]) if host[:2] == "*." else ("host", "", host)
-                for host in self.hosts
+                ("domain", host[1:]) if host[:2] == "*." else ("host", host) for host in self.hosts
             ]
         for test in self.headers:
-            if test.present and test.exact is not None:
-                yield [("header", test.name, test.exact)]
-        for key, value in self.descriptors:
-            if value is not None:
-                yield [("descriptor", key, value)]
+            if test.present and test.exact is not None and test.prefix is None:
+                yield [("header", (test.name, test.exact))]
+        for pair in self.descriptors:
+            if pair[1] is not None:
+                yield [("descriptor", pair)]
         if self.ranges:
-            yield [(RANGES[version], mask, number) for version, mask, number in self.ranges]
+            yield [((version, mask), number) for version, mask, number in self.ranges]
 
 
 class Shelf:
     """All rules of one path pattern."""
 
-    __slots__ = ("_asked", "_filed", "_unfiled")
+    __slots__ = ("drawers", "unfiled")
 
     def __init__(self) -> None:
-        self._unfiled: list[Entry] = []
-        self._filed: dict[Place, list[Entry]] = {}
-        self._asked: dict[str, set[str | int]] = {}
-        """By kind of condition: which headers, and which lengths of ranges, anything is filed under."""
+        self.unfiled: list[Entry] = []
+        """The rules that are asked by every request."""
+        self.drawers: Sequence[Drawer] = ()
+        """Where the others are filed."""
 
     def add(self, entry: Entry) -> None:
         """Put one more on the shelf."""
-        self._unfiled.append(entry)
+        self.unfiled.append(entry)
 
     def file(self, pause: Callable[[], None]) -> None:
         """All rules are there: put each where the fewest others are."""
-        if len(self._unfiled) <= MAX_UNFILED:
+        if len(self.unfiled) <= MAX_UNFILED:
             return
         crowds: Counter[Place] = Counter()
-        for entry in self._unfiled:
+        for entry in self.unfiled:
             crowds.update(place for places in entry.places() for place in places)
             pause()
-        entries, self._unfiled = self._unfiled, []
+        filed: dict[str | tuple[int, int], dict[Any, list[Entry]]] = {}
+        entries, self.unfiled = self.unfiled, []
         for entry in entries:
             best = min(
                 entry.places(),
                 key=lambda places: sum(crowds[place] for place in places),
                 default=(),
             )
-            for place in dict.fromkeys(best):
-                self._filed.setdefault(place, []).append(entry)
-                self._asked.setdefault(place[0], set()).add(place[1])
+            for kind, value in dict.fromkeys(best):
+                filed.setdefault(kind, {}).setdefault(value, []).append(entry)
             if not best:
-                self._unfiled.append(entry)
+                self.unfiled.append(entry)
+            elif entry.asks == 1:
+                entry.asks = 0  # Who finds it there has what it asks for.
             pause()
+        self.drawers = [(_values_of(kind), by_value) for kind, by_value in filed.items()]
 
     def entries(self) -> Iterator[Entry]:
         """All rules on the shelf; one that is filed twice comes twice."""
-        yield from self._unfiled
-        for filed in self._filed.values():
-            yield from filed
+        yield from self.unfiled
+        for _, by_value in self.drawers:
+            for filed in by_value.values():
+                yield from filed
 
-    def candidates(self, facts: Facts) -> Iterable[Entry]:
+    def candidates(self, facts: Facts) -> list[Entry]:
         """The rules that may be about this request; the others are certainly not."""
-        if not self._filed:
-            return self._unfiled
-        found = self._unfiled.copy()
-        for place in self._places(facts):
-            found += self._filed.get(place, ())
-        return found if len(found) < 2 else dict.fromkeys(found)  # Some are filed twice.
+        found: list[Entry] = []
+        for values_of, by_value in self.drawers:
+            for value in values_of(facts):
+                if value in by_value:
+                    found += by_value[value]
+        if len(found) > 1:
+            found = [*dict.fromkeys(found)]  # Some are filed twice.
+        return self.unfiled + found
 
-    def _places(self, facts: Facts) -> Iterator[Place]:
-        """Where this request has to look."""
-        asked, host = self._asked, facts.host
-        if host is not None:
-            yield "host", "", host
-            if "domain" in asked:
-                for dot in [at for at, char in enumerate(host) if char == "."]:
-                    yield "domain", "", host[dot:]
-        if "header" in asked:
-            for name, value in facts.headers.items():
-                yield "header", name, value
-        for key, value in facts.descriptors:
-            yield "descriptor", key, value
-        if facts.address is not None:
-            kind = RANGES[facts.address.version]
-            for mask in asked.get(kind, ()):
-                yield kind, mask, facts.address.number & int(mask)
+
+def _values_of(kind: str | tuple[int, int]) -> Callable[[Facts], Collection[Any]]:
+    """How to read from a request what rules in the drawer for this kind of condition are filed by."""
+    if isinstance(kind, str):
+        return _READERS[kind]
+    version, mask = kind
+
+    def masked(facts: Facts) -> tuple[int, ...]:
+        address = facts.address
+        return () if address is None or address.version != version else (address.number & mask,)
+
+    return masked
+
+
+def _domains(host: str | None) -> list[str]:
+    """Everything that a host is below, each with a dot in front."""
+    return [] if host is None else [host[at:] for at, char in enumerate(host) if char == "."]
+
+
+_READERS: Final[dict[str, Callable[[Facts], Collection[Any]]]] = {
+    "host": lambda facts: (facts.host,),
+    "domain": lambda facts: _domains(facts.host),
+    "header": lambda facts: facts.headers.items(),
+    "descriptor": lambda facts: facts.descriptors,
+}
 
 
 def _numbers_of(network: Network) -> tuple[int, int, int]:

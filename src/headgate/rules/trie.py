@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from .patterns import ONE, Piece, pieces_of
+from .patterns import Piece, pieces_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    from .patterns import Kind
 
 T = TypeVar("T")
 
@@ -62,38 +64,40 @@ class Trie(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._root: Node[T] = Node()
-        self._values: dict[tuple[Piece, ...], T] = {}
-        self._has_gaps = False
+        self._values: dict[tuple[Node[T], Kind], T] = {}
+        """By the node that a pattern ends at, and how it ends there."""
+        self._gaps = 0
+        """How many there are in a pattern, at most; one that ends it is none."""
 
     def at(self, pattern: str) -> T:
         """The value of a pattern, a new one if nobody asked before; what a segment is called makes no difference."""
         pieces = pieces_of(pattern)
-        if "{" in pattern:
-            pieces = tuple([ONE if piece.kind == "one" else piece for piece in pieces])
-        value = self._values.get(pieces)
-        if value is None:
-            value = self._values[pieces] = self._make()
-            self._place(pieces, value)
-        return value
-
-    def _place(self, pieces: tuple[Piece, ...], value: T) -> None:
-        end = pieces[-1].kind if pieces else "one"
+        end: Kind = pieces[-1].kind if pieces else "one"
+        is_open = end in {"some", "any"}
         node = self._root
-        for piece in pieces[:-1] if end in {"some", "any"} else pieces:
+        gaps = 0
+        for piece in pieces[:-1] if is_open else pieces:
             node = node.next(piece)
-            if node.is_gap:
-                self._has_gaps = True
-        if end != "some":
-            node.here += (value,)
-        if end in {"some", "any"}:
-            node.below += (value,)
+            gaps += node.is_gap
+        if gaps > self._gaps:
+            self._gaps = gaps
+        if not is_open:
+            end = "one"
+        value = self._values.get((node, end))
+        if value is None:
+            value = self._values[node, end] = self._make()
+            if end != "some":
+                node.here += (value,)
+            if is_open:
+                node.below += (value,)
+        return value
 
     def values(self) -> Iterable[T]:
         """The values of all patterns."""
         return self._values.values()
 
     def nodes(self) -> Iterator[Node[T]]:
-        """All places, in any order."""
+        """All places, each before those below it."""
         waiting = [self._root]
         while waiting:
             node = waiting.pop()
@@ -101,10 +105,37 @@ class Trie(Generic[T]):
             waiting += [after for after in (node.one, node.gap) if after is not None]
             yield node
 
-    def find(self, segments: Sequence[str]) -> Iterable[T]:
+    def find(self, segments: Sequence[str]) -> Collection[T]:
         """The values of all patterns that the path fits, each once."""
+        return self._through_gaps(segments) if self._gaps else self._straight(segments)
+
+    def _straight(self, segments: Sequence[str]) -> list[T]:
+        """Without gaps every node has its one place in a path, and no two ways lead there: follow each to its end."""
         found: list[T] = []
-        places: Iterable[Node[T]] = [self._root] if not self._has_gaps else _with_gaps([self._root])
+        end = len(segments)
+        waiting = [(self._root, 0)]
+        while waiting:
+            node, at = waiting.pop()
+            while at < end:
+                found += node.below
+                after = node.fixed.get(segments[at])
+                at += 1
+                if node.one is not None:
+                    if after is not None:
+                        waiting.append((after, at))
+                    after = node.one
+                if after is None:
+                    break
+                node = after
+            else:
+                found += node.here
+        return found
+
+    def _through_gaps(self, segments: Sequence[str]) -> Collection[T]:
+        """Segment by segment, on all nodes at once that the path so far may lead to."""
+        found: list[T] = []
+        root = self._root
+        places: Collection[Node[T]] = [root] if root.gap is None else [root, root.gap]
         for segment in segments:
             ahead: list[Node[T]] = []
             for node in places:
@@ -112,24 +143,17 @@ class Trie(Generic[T]):
                     found += node.below
                 if node.is_gap:
                     ahead.append(node)
-                after = node.fixed.get(segment)
-                if after is not None:
-                    ahead.append(after)
-                if node.one is not None:
-                    ahead.append(node.one)
+                for after in (node.fixed.get(segment), node.one):
+                    if after is not None:
+                        ahead.append(after)
+                        if after.gap is not None:
+                            ahead.append(after.gap)
             if not ahead:
-                return found
-            places = _with_gaps(ahead) if self._has_gaps else ahead
-        for node in places:
-            found += node.here
-        # Through a gap one can come below a node more than once.
-        return dict.fromkeys(found) if self._has_gaps else found
-
-
-def _with_gaps(nodes: list[Node[T]]) -> dict[Node[T], None]:
-    """These nodes, and the gaps that begin at them, each once."""
-    places = dict.fromkeys(nodes)
-    for node in nodes:
-        if node.gap is not None:
-            places[node.gap] = None
-    return places
+                break
+            # To a gap behind a gap there may be several ways.
+            places = dict.fromkeys(ahead) if self._gaps > 1 else ahead
+        else:
+            for node in places:
+                found += node.here
+        # One can come below a node more than once.
+        return found if len(found) < 2 else dict.fromkeys(found)

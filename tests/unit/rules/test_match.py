@@ -340,6 +340,24 @@ def test_shadows_take_no_places_from_rules_that_are_enforced() -> None:
     assert [step.outcome for step in steps[62:]] == ["shadow", "left out", "enforced", "shadow"]
 
 
+@pytest.mark.parametrize("asked", ["test", "*.test"])
+def test_a_rule_that_is_found_by_one_condition_is_asked_for_the_others(asked: str) -> None:
+    """Nine are too many to ask each, so they are filed by their hosts."""
+    hosts = [rule(f"h{i}", match=Match(hosts=(f"{i}.test",))) for i in range(9)]
+    found = rule("found", match=Match(hosts=(asked,), requires_authentication=True))
+    book = rulebook(*hosts, found)
+    host = asked.replace("*", "any")
+    assert [one.rule_id for one in book.match(Request(host=host, user_id="7"))] == ["found"]
+    assert not book.match(Request(host=host))
+    assert [one.rule_id for one in book.match(Request(host="4.test"))] == ["h4"]
+
+
+def test_a_descriptor_that_comes_twice_finds_its_rule_once() -> None:
+    many = [rule(f"r{i}", match=Match(descriptors=(("t", f"{i}"),))) for i in range(9)]
+    request = Request(ip=IP, descriptors=(("t", "4"), ("t", "4"), ("t", "5")))
+    assert applied(request, *many) == ["r4", "r5"]
+
+
 def test_compiling_pauses_between_small_pieces() -> None:
     pauses = 0
 
@@ -368,6 +386,9 @@ def test_a_rulebook_can_be_let_go_piece_by_piece() -> None:
         assert id(piece) in pieces
     assert {id(entry) for entry in shelf.entries()} <= pieces
     assert len(list(shelf.entries())) == 9
+    order = [id(piece) for piece in book.pieces()]
+    chain = [order.index(id(node)) for node in (leaf, node_a.one.gap, node_a.one, node_a, root)]
+    assert chain == sorted(chain)  # The last one goes first, while those below it are still held.
 
 
 NO_REQUEST: dict[str, tuple[Any, str]] = {
