@@ -181,7 +181,10 @@ def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]
 def known_limits(rate: str | Rate, algorithm: str | None) -> tuple[Limit, ...]:
     """`limits_of` what is certain to be a rate and a name: a single look into the cache."""
     if isinstance(rate, str):
-        return tuple([_limit_of(numbers, algorithm) for numbers in _read(rate)])
+        numbers = _read(rate)
+        if len(numbers) == 1:
+            return (_limit_of(numbers[0], algorithm),)
+        return tuple([_limit_of(one, algorithm) for one in numbers])
     return (_limit_of((rate.limit, rate.window_us, rate.burst, rate.calendar), algorithm),)
 
 
@@ -248,7 +251,8 @@ def _numbers(found: re.Match[str]) -> Numbers:
         window_us = calendar.nominal_us
     else:
         window_us = _span_us(many, unit)
-    require_whole("limit", limit, 0, MAX_EXACT)
+    if limit > MAX_EXACT:  # Digits alone cannot be wrong in any other way.
+        require_whole("limit", limit, 0, MAX_EXACT)
     if at_once is not None:
         burst = int(at_once)
         require_whole("burst", burst, 1, MAX_EXACT)

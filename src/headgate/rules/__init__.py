@@ -10,7 +10,8 @@ match       the rulebook: all of that together  explain    why each rule applies
 cases       tests that a file brings along     secrets    what is shown in the place of one
 
 parse       bytes → rules, or all that is wrong: document (JSON, YAML), fields (the table of all of them, of kinds and
-            sections), parts (what each field means), gathering (many documents, one set), advice (what deserves a second look)
+            sections), plain (its rules at a glance), parts (what each field means), gathering (many documents, one set),
+            advice (what deserves a second look)
 schema      the table for editors               starter    a file to begin with
 reading     a file's bytes at one moment        pacing     large sets without holding up others
 

@@ -6,6 +6,7 @@ import json
 from bisect import insort
 from difflib import get_close_matches
 from hashlib import sha256
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -19,6 +20,7 @@ from .pacing import spaced, unhurried
 from .parsed import Case, Parsed
 from .parts.filling import filled
 from .parts.rule import UNKNOWN, build_rule
+from .plain import is_plain
 from .problem import Problem, RulesError
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 VERSION_DIGITS: Final = 16
 SHOWN: Final = 3
+SOME: Final = 64
+"""So many texts are digested in one go."""
 _CANONICAL: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), check_circular=False
 ).encode
@@ -47,15 +51,19 @@ def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = unhurried) 
 
 def _digest(texts: Iterable[str], pause: Callable[[], None]) -> str:
     digest = sha256()
-    for text in spaced(texts, pause):
-        digest.update(f"{text}\n".encode())
+    rest = iter(texts)
+    while some := [*islice(rest, SOME)]:
+        some.append("")
+        digest.update("\n".join(some).encode())
+        pause()
     return digest.hexdigest()[:VERSION_DIGITS]
 
 
 class Gathering:
     """All documents of one set, and what was found in them so far."""
 
-    def __init__(self, pause: Callable[[], None], known: Known) -> None:
+    def __init__(self, pause: Callable[[], None], known: Known | None) -> None:
+        """`known` is None for values that were never JSON: what they would be as JSON does not say all about them."""
         self._pause = pause
         self._known = known
         self._places: dict[str, tuple[Document, At]] = {}
@@ -140,16 +148,20 @@ class Gathering:
             return
         document = filled(written, defaults)
         text = _text_of(document)
-        rule = self._known.get(text)
+        known = self._known
+        rule = None if known is None else known.get(text)
         if rule is None:
-            before = faults.count
-            RULE.check_fields(written, at, faults)
-            if faults.count > before:
-                document = filled(faults.sound(written, at), defaults)
-            rule = build_rule(document, at, _where(written, at, defaults), faults)
+            plain = known is not None and is_plain(text)
+            if not plain:
+                before = faults.count
+                RULE.check_fields(written, at, faults)
+                if faults.count > before:
+                    document = filled(faults.sound(written, at), defaults)
+            rule = build_rule(document, at, _where(written, at, defaults), faults, plain=plain)
+            if known is not None and rule is not None:
+                known[text] = rule
         self._take_id(written.get("rule_id"), at, faults)
         if rule is not None and not faults.count:  # One fault, and the whole set is refused.
-            self._known[text] = rule
             self._place(rule, text)
 
     def _place(self, rule: Rule, text: str) -> None:

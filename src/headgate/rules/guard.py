@@ -144,9 +144,10 @@ def _raised(old: Rule, new: Rule, pause: Callable[[], None]) -> Ratio:
 def _factor(old: Limits, new: Limits) -> Ratio:
     """By how much more these limits let through, in the long run or at once."""
     paced = _pace_factor(old, new)
-    if not any(hasattr(limit, "burst") for limit in new):  # The usual case.
-        return paced
-    return _larger(paced, _times(_at_once(new), _at_once(old)))
+    for limit in new:
+        if hasattr(limit, "burst"):
+            return _larger(paced, _times(_at_once(new), _at_once(old)))
+    return paced
 
 
 def _at_once(limits: Limits) -> int:

@@ -1,9 +1,11 @@
 """Kinds of values that a field may have: texts, numbers, flags, words. `sections` has those that are made of others.
 
-Each can do three things: check a value, describe itself to an editor as JSON Schema, and say in words what it is.
+Each can do four things: check a value, recognise one at a glance, describe itself to an editor as JSON Schema, and say in
+words what it is.
 
 A check looks at shape and bounds only. Whether a text that is a text is also a rate, a path pattern or a
-range of addresses is found out by whoever builds one from it.
+range of addresses is found out by whoever builds one from it. The glance is a regular expression on a value's JSON, without
+spaces: what it recognises is right; what it does not may be right too, and is checked.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from .faults import At, Faults
 
 QUOTE_IT: Final = "put it in quotes"
+NEVER: Final = "(?!)"
+"""Recognises nothing."""
 
 
 class Kind(Protocol):
@@ -29,6 +33,9 @@ class Kind(Protocol):
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
         """Note what is wrong with `value`."""
+
+    def glance(self) -> str:
+        """A regular expression that recognises values as JSON, none but sound ones."""
 
     def schema(self) -> dict[str, Any]:
         """The same, as JSON Schema says it."""
@@ -68,6 +75,11 @@ class Text:
         elif self._fits is not None and not self._fits(value):
             faults.add(at, f"{shown(value)} must {self.must}", self.remedy)
 
+    def glance(self) -> str:
+        """Letters of ASCII that JSON writes as they are."""
+        length = rf'[^"\\]{{{self.low},{self.high}}}+"'
+        return f'"{length}' if self.pattern is None else f'"(?={length})(?:{self.pattern})"'
+
     def schema(self) -> dict[str, Any]:
         """A string."""
         pattern = {} if self.pattern is None else {"pattern": f"^(?:{self.pattern})$"}
@@ -95,6 +107,10 @@ class Whole:
                 f"a number from {self.low} to {self.high}" if self.low < self.high else self.low
             )
             faults.add(at, f"{value} is out of bounds", f"write {between}")
+
+    def glance(self) -> str:
+        """Numbers that are not negative, and have fewer digits than the highest."""
+        return _fewer_digits(self.low, self.high)
 
     def schema(self) -> dict[str, Any]:
         """An integer."""
@@ -124,6 +140,10 @@ class Number:
             between = f"write a number from {self.low} to {self.high}"
             faults.add(at, f"{value} is out of bounds", between)
 
+    def glance(self) -> str:
+        """Whole numbers with fewer digits than the highest."""
+        return _fewer_digits(self.low, self.high)
+
     def schema(self) -> dict[str, Any]:
         """A number."""
         return {"type": "number", "minimum": self.low, "maximum": self.high}
@@ -140,6 +160,10 @@ class Flag:
         """Refuse anything else; `yes` and `no` are texts."""
         if type(value) is not bool:
             faults.add(at, f"must be true or false, not {shown(value)}", "write true or false")
+
+    def glance(self) -> str:
+        """Both of its values."""
+        return "(?:true|false)"
 
     def schema(self) -> dict[str, Any]:
         """A boolean."""
@@ -175,6 +199,10 @@ class Choice:
                 nearest(value, self.values) or f"write one of {names}",
             )
 
+    def glance(self) -> str:
+        """All of them."""
+        return f'"(?:{"|".join(map(re.escape, (*self.values, *self.also)))})"'
+
     def schema(self) -> dict[str, Any]:
         """An enumeration."""
         return {"enum": [*self.values, *self.also]}
@@ -189,6 +217,10 @@ class Anything:
 
     def check(self, value: Any, at: At, faults: Faults) -> None:
         """Nothing to say."""
+
+    def glance(self) -> str:
+        """It would take more than a glance."""
+        return NEVER
 
     def schema(self) -> dict[str, Any]:
         """No demand."""
@@ -206,6 +238,13 @@ def is_whole_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _fewer_digits(low: float, high: float) -> str:
+    digits = len(str(int(high))) - 1
+    if low > 1 or not digits:
+        return NEVER
+    return f"(?:{'' if low > 0 else '0|'}[1-9][0-9]{{0,{digits - 1}}}+)"
 
 
 def _number_remedy(value: object) -> str:

@@ -1,7 +1,7 @@
 """Work that lets others run: reading ten thousand rules must not hold up a decision.
 
 CPython hands the interpreter to a waiting thread only every 5 ms, and that is longer than a decision may take. A
-thread that reads rules therefore steps aside by itself, after every millisecond of work. And CPython's garbage
+thread that reads rules therefore steps aside by itself, after every two milliseconds of work. And CPython's garbage
 collector looks at all objects again each time that they have become a quarter more: with ten thousand rules that takes a
 tenth of a second, several times over, in which nobody runs.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WORK_SECONDS: Final = 0.001
+WORK_SECONDS: Final = 0.002
 REST_SECONDS: Final = 0.000_05
 """Any sleep gives the interpreter away; how long the thread rests is then up to those who wanted it."""
 

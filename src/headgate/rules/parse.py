@@ -9,7 +9,6 @@ of what they say.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 from .document import Document
 from .gathering import KNOWN, Gathering, version_of
@@ -55,7 +54,6 @@ def parse_documents(
 
 def parse_rule_document(document: Mapping[str, Any], name: str = "rule") -> Rule:
     """Read one rule that has been plain values all along, such as the body of a request."""
-    # None are known: to Python, values may be equal that are not the same in JSON.
-    reading = Gathering(unhurried, WeakValueDictionary())
+    reading = Gathering(unhurried, None)
     reading.take(Document(name, dict(document), (), lambda: 0), one_rule=True)
     return reading.finish().rules.rules[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,10 @@ class Each:
             for i, item in enumerate(value):
                 self.kind.check(item, (at, i), faults)
 
+    def glance(self) -> str:
+        """Items with commas behind them; of JSON it is certain that the last has none."""
+        return rf"\[(?:{self.kind.glance()},?+){{{self.low},{self.high}}}+\]"
+
     def schema(self) -> dict[str, Any]:
         """An array."""
         low = {"minItems": self.low} if self.low else {}
@@ -61,6 +66,10 @@ class Table:
             for key, item in value.items():
                 self.key.check(key, (at, key), faults)
                 self.kind.check(item, (at, key), faults)
+
+    def glance(self) -> str:
+        """Pairs with commas behind them."""
+        return rf"\{{(?:{self.key.glance()}:{self.kind.glance()},?+){{0,{self.high}}}+\}}"
 
     def schema(self) -> dict[str, Any]:
         """An object with any properties."""
@@ -94,6 +103,10 @@ class Shapes:
             )
         else:
             check(value, at, faults)
+
+    def glance(self) -> str:
+        """Any of them."""
+        return f"(?:{'|'.join(kind.glance() for kind in self._kinds.values())})"
 
     def schema(self) -> dict[str, Any]:
         """Any of them."""
@@ -194,6 +207,15 @@ class Section:
     def misspells(self, value: Iterable[str], names: Iterable[str]) -> bool:
         """Whether a field that is not known here may be meant for one of these: to call that missing would mislead."""
         return any(nearest(key, names) for key in value if key not in self.by_name)
+
+    def glance(self) -> str:
+        """Fields under their first names, sorted by them, and none that is null."""
+        fields = [
+            f'(?:"{re.escape(one.name)}":{one.kind.glance()},?+)'
+            + ("" if one.required and self.complete else "?+")
+            for one in sorted(self.fields, key=lambda one: one.name)
+        ]
+        return rf"\{{{''.join(fields)}\}}"
 
     def schema(self) -> dict[str, Any]:
         """A reference; the definition is `definition`."""

@@ -7,11 +7,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...algorithms import Calendar, Limit
+from ...errors import UsageError
 from ...rate import Rate, limits_of
 from ..faults import WRONG
 from ..fields import ALGORITHMS, RULE
 from .filling import UNWANTED, filled
-from .where import Where, attempt, inside, numbered
+from .where import Where, attempt, inside, note, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ def limits_from(amount: Mapping[str, Any], where: Where, faults: Faults) -> tupl
     form = _form(amount, where, faults)
     if form is None:
         return NO_LIMITS
-    if WRONG in amount.values():
+    if faults.count and WRONG in amount.values():
         _look_over(form, amount, where, faults)
         return NO_LIMITS
     limits = _MAKERS[form](amount, where, faults)
@@ -90,7 +91,11 @@ def _look_over(form: str, amount: Mapping[str, Any], where: Where, faults: Fault
 def _from_rate(amount: Mapping[str, Any], where: Where, faults: Faults) -> tuple[Limit, ...]:
     text, burst = amount["rate"], amount.get("burst")
     if burst is None:
-        return attempt(where("rate"), faults, limits_of, text, _algorithm(amount)) or NO_LIMITS
+        try:
+            return limits_of(text, _algorithm(amount))
+        except UsageError as error:
+            note(error, where("rate"), faults)
+            return NO_LIMITS
     rates = attempt(where("rate"), faults, Rate.parse_all, text)
     if rates is None:
         return NO_LIMITS

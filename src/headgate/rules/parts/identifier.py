@@ -23,7 +23,8 @@ EXAMPLES: Final = (
     "write one of " + ", ".join(PLAIN) + ", ip_address/48, header:<name>, descriptor:<key>, "
     "or {<name>} for a name in the path pattern"
 )
-_PLAINLY: Final = {name: Identifier(parts=(Part(kind=name),)) for name in PLAIN}
+PLAINLY: Final = {name: Identifier(parts=(Part(kind=name),)) for name in PLAIN}
+"""The identifiers that are one word."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _RANGE: Final = re.compile(r"ip_address/([0-9]{1,3})")
 _PIECE: Final = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
@@ -40,8 +41,8 @@ def identifier_of(written: str | list[str], names: Names) -> Identifier:
         if len(set(parts)) < len(parts):
             raise UsageError("the same part is there twice; keep one of them")
         return Identifier(parts=parts)
-    if written in _PLAINLY:
-        return _PLAINLY[written]
+    if written in PLAINLY:
+        return PLAINLY[written]
     if "{" not in written and "}" not in written:
         return Identifier(parts=(_part(written),))
     parts = tuple(_template(written, names))
@@ -71,7 +72,7 @@ def _template(text: str, names: Names) -> Any:
 def _placeholder(word: str, names: Names) -> Part:
     if names is not None and word in names:
         return Part(kind="path", name=word)
-    if word in _PLAINLY or ":" in word or _RANGE.fullmatch(word):
+    if word in PLAINLY or ":" in word or _RANGE.fullmatch(word):
         return _part(word)
     if names is None:
         return Part(kind="path", name=word)
@@ -82,8 +83,8 @@ def _placeholder(word: str, names: Names) -> Part:
 
 
 def _part(word: str) -> Part:
-    if word in _PLAINLY:
-        return _PLAINLY[word].parts[0]
+    if word in PLAINLY:
+        return PLAINLY[word].parts[0]
     range_ = _RANGE.fullmatch(word)
     if range_ is not None:
         prefix = int(range_[1])

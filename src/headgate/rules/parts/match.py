@@ -12,7 +12,7 @@ from ..model import HeaderTest, Match, Network
 from ..patterns import pieces_of
 from .identifier import PLAIN
 from .networks import network_of
-from .where import attempt, numbered
+from .where import attempt, note, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +64,10 @@ def _listed(written: Any) -> list[Any]:
 
 
 def _pattern(written: str, at: At, faults: Faults) -> str:
-    attempt(at, faults, pattern_names, written)
+    try:
+        pattern_names(written)
+    except UsageError as error:
+        note(error, at, faults)
     return written
 
 

@@ -11,7 +11,7 @@ from ..kinds import is_whole_text
 from ..model import NOTHING, Cost, Exempt, Rule
 from .amount import limits_from, limits_of_override
 from .filling import plainly
-from .identifier import identifier_of
+from .identifier import PLAINLY, identifier_of
 from .match import EVERYTHING, match_from, pattern_names
 from .values import require_value
 from .where import Where, attempt, numbered
@@ -32,12 +32,15 @@ ONE: Final = Cost()
 NOBODY: Final = Exempt()
 
 
-def build_rule(document: dict[str, Any], at: At, where: Where, faults: Faults) -> Rule | None:
+def build_rule(
+    document: dict[str, Any], at: At, where: Where, faults: Faults, *, plain: bool = False
+) -> Rule | None:
     """The rule that `document` describes, or `None` when something is wrong with it or with others of its file.
 
-    `at` is the rule's place, and `where` says for each field whether it was written there or in the defaults.
+    `at` is the rule's place, and `where` says for each field whether it was written there or in the defaults. `plain` says
+    that fields have their first names, and none is null.
     """
-    written = plainly(document)
+    written = document if plain else plainly(document)
     RULE.check_required(written, at, faults)
     match = (
         match_from(written["match"], where("match"), faults) if "match" in written else EVERYTHING
@@ -82,6 +85,8 @@ def _identifier(written: Mapping[str, Any], where: Where, faults: Faults) -> Ide
     said = written["identifier"]
     if said is WRONG:
         return None
+    if type(said) is str and said in PLAINLY:
+        return PLAINLY[said]  # The usual case, in front of the questions.
     sound = [part for part in said if part is not WRONG] if isinstance(said, list) else said
     names = _names(written, faults)
     identifier = attempt(where("identifier"), faults, identifier_of, sound, names)

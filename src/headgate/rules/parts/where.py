@@ -36,6 +36,11 @@ def attempt(
     try:
         return make(*args, **named)
     except UsageError as error:
-        message, _, remedy = str(error).partition("; ")
-        faults.add(at, message, remedy or "choose other values")
+        note(error, at, faults)
         return None
+
+
+def note(error: UsageError, at: At, faults: Faults) -> None:
+    """A fault at `at` in the words of this error."""
+    message, _, remedy = str(error).partition("; ")
+    faults.add(at, message, remedy or "choose other values")
