@@ -61,7 +61,7 @@ class BadPathError(UsageError):
 
 
 def _escapes() -> dict[str, str]:
-    """What the two digits after a percent sign become; those that are refused are not there."""
+    """What the two digits after a percent sign become, also with a slash behind them; those that are refused are not there."""
     table: dict[str, str] = {}
     digits = "0123456789abcdefABCDEF"
     for pair in (high + low for high in digits for low in digits):
@@ -70,6 +70,7 @@ def _escapes() -> dict[str, str]:
             continue
         alone = char < "\x80" and (char.isalnum() or char in "-._~" or char in _ITSELF)
         table[pair] = char if alone else f"%{pair.upper()}"
+        table[f"{pair}/"] = f"{table[pair]}/"
     return table
 
 
@@ -132,7 +133,7 @@ def _decoded(path: str) -> str:
     try:
         path = first + "".join(
             [
-                _ESCAPES[other] if len(other) == 2 else _ESCAPES[other[:2]] + other[2:]
+                _ESCAPES[other] if other in _ESCAPES else _ESCAPES[other[:2]] + other[2:]
                 for other in others
             ]
         )
