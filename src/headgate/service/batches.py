@@ -1,8 +1,9 @@
 """Batches: how a body of many checks is read, in pieces that can be taken in one go.
 
-A piece is plain checks that stand side by side and differ in their keys only, or one check, or the problem with it. What such checks have in
-common is looked at once; even whether a field was lost (see `wire`): plain checks that differ in their keys have as many quotes each,
-and all of them together as many as the body, unless it says more than was understood.
+A piece is plain checks that stand side by side and differ in their keys only, or one check, or the problem with it. Mostly that is the whole
+body, written alike, and it is cut rather than parsed (see `alike`). Else what such checks have in common is looked at once; even whether a field was
+lost (see `wire`): plain checks that differ in their keys have as many quotes each, and all of them together as many as the body, unless
+it says more than was understood.
 
 If something in the body is wrong or unknown, its checks are read one by one, so that a bad one does not spoil the rest.
 """
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from . import wire
+from .alike import Alike, read_alike
 from .problems import BAD_VALUE, ProblemError
 from .wire import Check, PlainCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Piece: TypeAlias = "list[PlainCheck] | Check | ProblemError"
+Piece: TypeAlias = Alike | Check | ProblemError
 
 _CHECK: Final = msgspec.json.Decoder(Check)
 _BATCH: Final = msgspec.json.Decoder(wire.Batch)
@@ -29,6 +31,10 @@ _RAW_BATCH: Final = msgspec.json.Decoder(wire.RawBatch)
 
 def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Piece]:
     """The checks of a body, in their order; how many of their fields nobody knows is noted."""
+    alike = read_alike(body)
+    if alike is not None:
+        _require_size(len(alike.keys))
+        return (alike,)
     try:
         checks = _BATCH.decode(body).checks
     except wire.UNREADABLE:
@@ -40,7 +46,7 @@ def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Pie
     return pieces
 
 
-def neighbours(checks: list[PlainCheck]) -> Iterator[list[PlainCheck]]:
+def neighbours(checks: list[PlainCheck]) -> Iterator[Alike]:
     """The checks in pieces."""
     begins = 0
     before: object = None
@@ -48,10 +54,10 @@ def neighbours(checks: list[PlainCheck]) -> Iterator[list[PlainCheck]]:
         asked = (check.limit, check.window, check.algorithm, check.burst, check.cost)
         if asked != before:
             if at:
-                yield checks[begins:at]
+                yield _alike(checks[begins:at])
             begins, before = at, asked
     if checks:
-        yield checks[begins:]
+        yield _alike(checks[begins:])
 
 
 def within_batch(problem: ProblemError, at: int) -> ProblemError:
@@ -61,11 +67,15 @@ def within_batch(problem: ProblemError, at: int) -> ProblemError:
     return problem
 
 
-def _are_all_of(pieces: list[list[PlainCheck]], body: bytes) -> bool:
+def _alike(checks: list[PlainCheck]) -> Alike:
+    return Alike(checks[0], [check.key for check in checks])
+
+
+def _are_all_of(pieces: list[Alike], body: bytes) -> bool:
     """Whether the checks are certainly all that `body` says."""
     if b"\\" in body:
         return False
-    quotes = sum(len(piece) * wire.encode(piece[0]).count(b'"') for piece in pieces)
+    quotes = sum(len(one.keys) * wire.encode(one.check).count(b'"') for one in pieces)
     return body.count(b'"') == len('""') + quotes  # Those around `checks`, and theirs.
 
 

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
     from ..algorithms import Limit
     from ..engines.base import AsyncEngine, AsyncHit, HitRun, Run
+    from .alike import Alike
     from .node import Ban, Node
     from .settings import Settings
-    from .wire import Acquire, Limited, PlainCheck, Release, Reserve, Settle, Spec
+    from .wire import Acquire, Limited, Release, Reserve, Settle, Spec
 
 MAX_BOUND: Final = 10_000
 MAX_WINDOWS: Final = 10_000
@@ -88,20 +89,20 @@ class Checks:
             return self._take_as_set(key, bound, cost)
         return bound.hit(key, cost)
 
-    def take_run(self, checks: Sequence[PlainCheck]) -> Sequence[Run | Decision] | None:
+    def take_run(self, alike: Alike) -> Sequence[Run | Decision] | None:
         """Take for checks that differ in their keys only, one after the other; `None` if each must be taken for itself.
 
         That is so where the engine does I/O, where checks like these are new, and where people have set something for one of the keys.
         """
-        first = checks[0]
-        bound = self._bound.get((first.limit, first.window, first.algorithm, first.burst))
+        check, keys = alike
+        bound = self._bound.get((check.limit, check.window, check.algorithm, check.burst))
         if bound is None or bound.hit_run is None:
             return None
-        keys = [check.key for check in checks]
         view = self._node.board.view
-        if not (view.bans.keys().isdisjoint(keys) and view.limits.keys().isdisjoint(keys)):
-            return None
-        run = bound.hit_run(keys, 1 if first.cost is UNSET else first.cost)
+        for what_is_set in (view.bans, view.limits):
+            if what_is_set and not what_is_set.keys().isdisjoint(keys):
+                return None
+        run = bound.hit_run(keys, 1 if check.cost is UNSET else check.cost)
         return run.decisions() if run.degraded else (run,)
 
     def _take_as_set(self, key: str, bound: Bound, cost: int) -> Outcome:

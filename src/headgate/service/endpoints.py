@@ -20,6 +20,7 @@ from ..decision import Context, Decision
 from ..engines.base import Run
 from ..errors import EngineError, HeadgateError, UsageError
 from . import wire
+from .alike import Alike
 from .batches import read_batch, within_batch
 from .checks import BANNED, Checks, usage_problem
 from .headers import NO_LIMIT, decision_lines, process_time_line
@@ -86,9 +87,9 @@ class Endpoints:
             return error.reply(perf_counter_ns() - began_ns)
         outcomes: list[Any] = []
         for piece in pieces:
-            if isinstance(piece, list):
-                run = self.checks.take_run(piece) if len(piece) > 1 else None
-                outcomes.extend(map(self._taken, piece) if run is None else run)
+            if isinstance(piece, Alike):
+                run = self.checks.take_run(piece) if len(piece.keys) > 1 else None
+                outcomes.extend(map(self._taken, piece.one_by_one()) if run is None else run)
             else:
                 outcomes.append(self._taken(piece))
         waiting = [one for one in outcomes if isinstance(one, asyncio.Future)]

@@ -121,11 +121,12 @@ class Recorder:
         self._decisions: list[Decision] = []
         self._took_ns: list[int] = []
         self._denied_ns: list[int] = []
+        self._asked: list[str] = []  # Keys of runs that the sketch does not know of yet.
         self.record: Record = self._recording()
         self.record_run: RecordRun = self._record_run
         self._checks: Counter[tuple[str | None, str, bool | None, str]] = Counter()
         self._blocks = Blocks()
-        self._keys = RecentKeys()
+        self._sketch = RecentKeys()
         self._turn_us = self._clock.now_us() + TOP_PERIOD_US
         self._requests = self._denied = 0
         self.durations = Histogram(BUCKETS_NS, NS)
@@ -163,7 +164,7 @@ class Recorder:
         return record
 
     def _record_run(self, run: Run, took_ns: int = 0) -> None:
-        """Count a run at once: all it takes is one look at what its decisions have in common."""
+        """Count a run at once, all but its keys: it takes one look at what its decisions have in common."""
         self.fold()  # What was decided before comes before it.
         keys, limit, answers, context, _ = run
         many, allowed = len(answers), sum(map(FIRST, answers))
@@ -172,7 +173,9 @@ class Recorder:
             self._checks[context.rule, limit.name, True, context.source] += allowed
         if denied:
             self._checks[context.rule, limit.name, False, context.source] += denied
-        self._keys.add(keys)
+        self._asked += keys
+        if len(self._asked) >= FOLD_AT:  # A sketch takes many in less time than few, many times.
+            self._fold_asked()
         self.durations.add_many(took_ns, many)
         if denied or self._blocks:
             now_ns = self._clock.ticks()
@@ -213,13 +216,17 @@ class Recorder:
             map(RULE, contexts), map(NAME, limits), allowed, map(FIRST, contexts), strict=True
         )
         self._checks.update(series)
-        self._keys.add(keys)
+        self._sketch.add(keys)
         if denied_ns or self._blocks:
             self._fold_denials(decisions, denied_ns)
         if any(map(RULES, contexts)):
             self._fold_shadows(contexts)
         self._requests += len(decisions)
         self._denied += len(denied_ns)
+
+    def _fold_asked(self) -> None:
+        self._sketch.add(self._asked)
+        self._asked.clear()
 
     def _fold_denials(self, decisions: Sequence[Decision], denied_ns: Sequence[int]) -> None:
         """Note which keys are blocked from now on, or not any more. There is a time for each denial."""
@@ -274,7 +281,8 @@ class Recorder:
     def top(self, many: int = TOP_SHARED) -> tuple[list[Hot], int]:
         """The keys that are asked for most, and how often any other may have been."""
         self.fold()
-        top = self._keys.top(many)
+        self._fold_asked()
+        top = self._sketch.top(many)
         return top, top[-1].hits if len(top) == many else 0
 
     def report(self, *, alone: bool = False, offset_us: int = 0) -> Report:
@@ -284,7 +292,8 @@ class Recorder:
             work()
         now_us = self._clock.now_us()
         if now_us >= self._turn_us:
-            self._keys.turn()
+            self._fold_asked()
+            self._sketch.turn()
             self._turn_us = now_us + TOP_PERIOD_US
         totals = Totals(self._requests, self._denied)
         if alone:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import repeat
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import msgspec
@@ -137,6 +138,17 @@ class PlainAnswer(msgspec.Struct, gc=False, omit_defaults=True):
     source: str
 
 
+class AlikeAnswer(msgspec.Struct, gc=False):
+    """A plain answer of many that differ in key and remaining units only: what is written between and behind these is there already."""
+
+    key: str
+    allowed: msgspec.Raw
+    """And the limit."""
+    remaining: int
+    algorithm: msgspec.Raw
+    """And all that follows."""
+
+
 class Answer(PlainAnswer, gc=False, omit_defaults=True):
     """What any decision looks like."""
 
@@ -195,11 +207,16 @@ def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
     )
 
 
-def answers_of(run: Run) -> list[PlainAnswer]:
+def answers_of(run: Run) -> Sequence[PlainAnswer | AlikeAnswer]:
     """The JSON form of decisions that have most in common."""
     keys, limit, answers, context, _ = run
     if context is not ENGINE:
         return list(map(answer_of, run.decisions()))
+    allowed, remaining, retry_us, reset_us, level = zip(*answers, strict=True)
+    if all(map(_is_one, (reset_us, allowed, retry_us, level))) and retry_us[0] >= 0:
+        first = answer_of(Decision((keys[0], limit, answers[0], context)))
+        between, behind = _common(first)
+        return list(map(AlikeAnswer, keys, repeat(between), remaining, repeat(behind)))
     units, algorithm = limit.limit, limit.name
     return [
         PlainAnswer(
@@ -219,6 +236,21 @@ def answers_of(run: Run) -> list[PlainAnswer]:
         )
         for key, (allowed, remaining, retry_us, reset_us, level) in zip(keys, answers, strict=True)
     ]
+
+
+def _is_one(values: Sequence[object]) -> bool:
+    """Whether all of them are the same."""
+    return values.count(values[0]) == len(values)
+
+
+def _common(answer: PlainAnswer) -> tuple[msgspec.Raw, msgspec.Raw]:
+    """What is written of an answer between its key and what remains, and behind that."""
+    answer.key, answer.remaining = "", 0
+    between, _, behind = encode(answer).partition(b',"remaining":0,"algorithm":')
+    return (
+        msgspec.Raw(between.removeprefix(b'{"key":"","allowed":')),
+        msgspec.Raw(behind.removesuffix(b"}")),
+    )
 
 
 def read_twice(body: bytes) -> Any:

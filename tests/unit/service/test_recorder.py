@@ -86,6 +86,15 @@ def test_a_run_is_counted_like_its_decisions_one_by_one(clock: ManualClock) -> N
     assert {series.result for series in together.checks()} == {"allowed", "denied", "never"}
 
 
+def test_no_key_of_many_runs_is_lost_or_counted_twice(clock: ManualClock) -> None:
+    recorder = Recorder(clock)
+    hit_run = MemoryEngine(clock=clock).bind_run(LIMIT)
+    for _ in range(FOLD_AT):
+        recorder.record_run(hit_run(["a", "b", "a"], 0))
+    assert recorder.top(2)[0] == [Hot("a", 2 * FOLD_AT, 0), Hot("b", FOLD_AT, 0)]
+    assert recorder.totals == Totals(3 * FOLD_AT, 0)
+
+
 def test_a_key_that_passes_in_a_run_is_not_blocked_any_more(
     recorder: Recorder, clock: ManualClock
 ) -> None:
@@ -248,6 +257,7 @@ def test_the_report_carries_totals_blocks_and_top_keys(recorder: Recorder) -> No
 
 def test_top_keys_are_those_of_the_last_minutes(recorder: Recorder, clock: ManualClock) -> None:
     recorder.record(decision("old"))
+    recorder.record_run(MemoryEngine(clock=clock).bind_run(LIMIT)(["old", "older"], 1))
     for _ in range(2):
         clock.advance(61)
         recorder.report()
