@@ -10,6 +10,7 @@ Whatever is not certainly so is not read here.
 from __future__ import annotations
 
 import re
+from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -36,7 +37,7 @@ _BEGINNING: Final = re.compile(
 
 
 class Alike(NamedTuple):
-    """Checks that stand side by side and differ in their keys only."""
+    """Two or more checks that stand side by side and differ in their keys only."""
 
     check: PlainCheck
     """The first of them; it says what all of them ask for."""
@@ -44,8 +45,8 @@ class Alike(NamedTuple):
 
     def one_by_one(self) -> Iterator[PlainCheck]:
         """The same checks, each for itself."""
-        for key in self.keys:
-            yield msgspec.structs.replace(self.check, key=key)
+        _, *asked = msgspec.structs.astuple(self.check)
+        return map(PlainCheck, self.keys, *map(repeat, asked))
 
 
 def read_alike(body: bytes) -> Alike | None:

@@ -46,7 +46,7 @@ def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Pie
     return pieces
 
 
-def neighbours(checks: list[PlainCheck]) -> Iterator[Alike]:
+def neighbours(checks: list[PlainCheck]) -> Iterator[Alike | PlainCheck]:
     """The checks in pieces."""
     begins = 0
     before: object = None
@@ -54,10 +54,10 @@ def neighbours(checks: list[PlainCheck]) -> Iterator[Alike]:
         asked = (check.limit, check.window, check.algorithm, check.burst, check.cost)
         if asked != before:
             if at:
-                yield _alike(checks[begins:at])
+                yield _piece(checks[begins:at])
             begins, before = at, asked
     if checks:
-        yield _alike(checks[begins:])
+        yield _piece(checks[begins:])
 
 
 def within_batch(problem: ProblemError, at: int) -> ProblemError:
@@ -67,16 +67,19 @@ def within_batch(problem: ProblemError, at: int) -> ProblemError:
     return problem
 
 
-def _alike(checks: list[PlainCheck]) -> Alike:
-    return Alike(checks[0], [check.key for check in checks])
+def _piece(checks: list[PlainCheck]) -> Alike | PlainCheck:
+    return Alike(checks[0], [one.key for one in checks]) if len(checks) > 1 else checks[0]
 
 
-def _are_all_of(pieces: list[Alike], body: bytes) -> bool:
+def _are_all_of(pieces: list[Alike | PlainCheck], body: bytes) -> bool:
     """Whether the checks are certainly all that `body` says."""
     if b"\\" in body:
         return False
-    quotes = sum(len(one.keys) * wire.encode(one.check).count(b'"') for one in pieces)
-    return body.count(b'"') == len('""') + quotes  # Those around `checks`, and theirs.
+    quotes = len('""')  # Those around `checks`, and theirs.
+    for piece in pieces:
+        check, many = (piece.check, len(piece.keys)) if isinstance(piece, Alike) else (piece, 1)
+        quotes += many * wire.encode(check).count(b'"')
+    return body.count(b'"') == quotes
 
 
 def _read_one_by_one(body: bytes, note_unknown: Callable[[int], None]) -> list[Piece]:

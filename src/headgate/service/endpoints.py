@@ -88,7 +88,7 @@ class Endpoints:
         outcomes: list[Any] = []
         for piece in pieces:
             if isinstance(piece, Alike):
-                run = self.checks.take_run(piece) if len(piece.keys) > 1 else None
+                run = self.checks.take_run(piece)
                 outcomes.extend(map(self._taken, piece.one_by_one()) if run is None else run)
             else:
                 outcomes.append(self._taken(piece))

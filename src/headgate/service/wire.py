@@ -212,11 +212,11 @@ def answers_of(run: Run) -> Sequence[PlainAnswer | AlikeAnswer]:
     keys, limit, answers, context, _ = run
     if context is not ENGINE:
         return list(map(answer_of, run.decisions()))
-    allowed, remaining, retry_us, reset_us, level = zip(*answers, strict=True)
-    if all(map(_is_one, (reset_us, allowed, retry_us, level))) and retry_us[0] >= 0:
-        first = answer_of(Decision((keys[0], limit, answers[0], context)))
-        between, behind = _common(first)
-        return list(map(AlikeAnswer, keys, repeat(between), remaining, repeat(behind)))
+    if answers[0][2:] == answers[-1][2:] and answers[0][2] >= 0:  # Then mostly all are alike.
+        allowed, remaining, *others = zip(*answers, strict=True)
+        if all(map(_is_one, (allowed, *others))):
+            between, behind = _common(answer_of(Decision((keys[0], limit, answers[0], context))))
+            return list(map(AlikeAnswer, keys, repeat(between), remaining, repeat(behind)))
     units, algorithm = limit.limit, limit.name
     return [
         PlainAnswer(
