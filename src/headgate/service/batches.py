@@ -1,26 +1,39 @@
 """Batches: how a body of many checks is read, in pieces that can be taken in one go.
 
-A piece is plain checks that stand side by side and differ in their keys only, or one check, or the problem with it. Mostly that is the whole
-body, written alike, and it is cut rather than parsed (see `alike`). Else what such checks have in common is looked at once; even whether a field was
-lost (see `wire`): plain checks that differ in their keys have as many quotes each, and all of them together as many as the body, unless
-it says more than was understood.
+A piece is plain checks that stand side by side and differ in their keys only, or one check, or the problem with it. What such checks have in
+common is looked at once; even whether a field was lost (see `wire`): plain checks that differ in their keys have as many quotes each,
+and all of them together as many as the body, unless it says more than was understood.
 
 If something in the body is wrong or unknown, its checks are read one by one, so that a bad one does not spoil the rest.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from . import wire
-from .alike import Alike, read_alike
 from .problems import BAD_VALUE, ProblemError
 from .wire import Check, PlainCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+
+class Alike(NamedTuple):
+    """Two or more checks that stand side by side and differ in their keys only."""
+
+    check: PlainCheck
+    """The first of them; it says what all of them ask for."""
+    keys: list[str]
+
+    def one_by_one(self) -> Iterator[PlainCheck]:
+        """The same checks, each for itself."""
+        _, *asked = msgspec.structs.astuple(self.check)
+        return map(PlainCheck, self.keys, *map(repeat, asked))
+
 
 Piece: TypeAlias = Alike | Check | ProblemError
 
@@ -31,10 +44,6 @@ _RAW_BATCH: Final = msgspec.json.Decoder(wire.RawBatch)
 
 def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Piece]:
     """The checks of a body, in their order; how many of their fields nobody knows is noted."""
-    alike = read_alike(body)
-    if alike is not None:
-        _require_size(len(alike.keys))
-        return (alike,)
     try:
         checks = _BATCH.decode(body).checks
     except wire.UNREADABLE:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ..algorithms import Limit
     from ..engines.base import AsyncEngine, AsyncHit, HitRun, Run
-    from .alike import Alike
+    from .batches import Alike
     from .node import Ban, Node
     from .settings import Settings
     from .wire import Acquire, Limited, Release, Reserve, Settle, Spec

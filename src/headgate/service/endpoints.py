@@ -20,8 +20,7 @@ from ..decision import Context, Decision
 from ..engines.base import Run
 from ..errors import EngineError, HeadgateError, UsageError
 from . import wire
-from .alike import Alike
-from .batches import read_batch, within_batch
+from .batches import Alike, read_batch, within_batch
 from .checks import BANNED, Checks, usage_problem
 from .headers import NO_LIMIT, decision_lines, process_time_line
 from .incoming import incoming_from

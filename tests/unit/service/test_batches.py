@@ -11,8 +11,7 @@ import pytest
 from headgate import AsyncLimiter, FixedWindow, MemoryEngine
 from headgate.board import Totals
 from headgate.service import wire
-from headgate.service.alike import Alike
-from headgate.service.batches import neighbours, read_batch
+from headgate.service.batches import Alike, neighbours, read_batch
 from headgate.service.endpoints import Endpoints
 from headgate.service.node import EmptyView, Node
 from headgate.service.problems import ProblemError
