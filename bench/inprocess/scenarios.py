@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..harness import Contender, Race, race, table, verify
@@ -197,14 +197,18 @@ def three_charges(settings: Settings) -> Result:
 
 
 def awaited(settings: Settings) -> Result:
-    """`await hit()` against the plain call. Here the target is a price that must not be exceeded."""
+    """`await hit()` against the plain call, in a loop that runs. Here the target is a price that must not be exceeded.
+
+    To start a coroutine in a loop takes as long as a hundred hits, so slices are long.
+    """
     field = []
     loops = []
     for name, (build, algorithm) in OURS.items():
         loops.append(entrant := HeadgateAsync(build, algorithm, ROOMY))
         plain = Headgate(build, algorithm, ROOMY)
         field += [Contender(name, plain.run), Contender(f"await {name}", entrant.run)]
-    outcome = race(field, _hot_slices(settings, fresh=True), settings.seed)
+    long = replace(settings, hits=10 * settings.hits)
+    outcome = race(field, _hot_slices(long, fresh=True), settings.seed)
     for entrant in loops:
         entrant.close()
     rows = []
