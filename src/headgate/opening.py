@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 from .engines.base import Awaited
@@ -37,8 +37,7 @@ def logger_of(given: object) -> logging.Logger:
         return logging.getLogger("headgate")
     if not all(callable(getattr(given, level, None)) for level in ("debug", "warning")):
         raise UsageError(f"a logger is a logging.Logger, not {given!r}")
-    logger: Any = given
-    return logger  # type: ignore[no-any-return]
+    return cast("logging.Logger", given)
 
 
 def open_engine(

@@ -116,10 +116,12 @@ class Lone(Batch):
 
     def packed(self) -> bytes:
         """The call that decides it, as it is sent."""
-        _, part, operations, _ = self[0]
-        self.form = form = part[2]  # type: ignore[index]  # It is plain.
+        plain: Any = self[0]
+        _, (_, name, form, _), operations, _ = plain
+        self.form = form
         self.words = words = operations.words(form)
-        return operations.codec.packed_take(words, form, (part[1],))  # type: ignore[index]
+        call: bytes = operations.codec.packed_take(words, form, (name,))
+        return call
 
     def answer(self, reply: Any) -> list[Waiting]:
         """Give it its answer."""
@@ -132,7 +134,8 @@ class Lone(Batch):
         if its_answer is None:
             return self._answer_each(reply)
         if not future.done():
-            key, _, form, given = part  # type: ignore[misc]  # It is plain.
+            plain: Any = part
+            key, _, form, given = plain
             decision = Decision((key, form.limit, its_answer, form.context))
             if form.witness is not None:
                 form.witness(decision, given)

@@ -180,8 +180,8 @@ class Operations:
         if form is None:
             packed: bytes = pack_command(tuple(self.codec.command(words, parts)))
             return packed
-        names = [part[1] for part in parts]  # type: ignore[index]  # They are plain.
-        return self.codec.packed_take(words, form, names)
+        plain: Any = parts
+        return self.codec.packed_take(words, form, [name for _, name, _, _ in plain])
 
     def answers(self, parts: Sequence[Part | Plain], reply: Reply) -> Iterator[Decision | None]:
         """The decisions in a reply, in order; `None` where the calendar has to be sent again."""
