@@ -1,16 +1,16 @@
 """Decision: what every path answers.
 
-Building the answer can cost more than working it out, so a decision is a plain tuple underneath, the cheapest
-immutable object CPython makes, and everything that can be derived is derived when it is read.
+Building the answer can cost more than working it out, so a decision keeps four things as it finds them, and everything that can be
+derived is derived when it is read. In the compiled build it is an object in C, and an answer that nobody reads is never turned into Python's numbers.
 """
 
 from __future__ import annotations
 
 import math
-from operator import itemgetter
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from .algorithms.base import MAX_EXACT, NEVER, Answer, Limit
+from .native import mypyc_attr
 
 Source: TypeAlias = Literal[
     "engine", "lease", "cache", "fallback", "open", "closed", "shadow", "ban"
@@ -35,7 +35,7 @@ class Context(NamedTuple):
     degraded: bool = False
     rule: str | None = None
     token: str | None = None
-    rules: tuple[tuple[str, Limit, Answer, Context], ...] = ()
+    rules: tuple[Parts, ...] = ()
     """What decisions about each limit are made of; they are made when somebody asks."""
     mark: Any = None
     """Where a place in line was booked; only the engine that booked it reads this."""
@@ -44,49 +44,72 @@ class Context(NamedTuple):
 
 ENGINE: Final = Context()
 
+Parts: TypeAlias = tuple[str, Limit, Answer, Context]
+"""What a decision is made of: whom it is about, by which limit, the answer, and the rest."""
 
-class NoLimit:
+
+class NoLimit(Limit):
     """Stands where a decision has its limit, when there is none."""
 
-    name: Final = "none"
-    counts_denials: Final = False
-    limit: Final = MAX_EXACT
-    window_us: Final = 0
-    identity: Final = "none"
+    __slots__ = ()
+    name: ClassVar[str] = "none"
 
-    def __repr__(self) -> str:
-        return "NoLimit()"
-
-
-UNLIMITED: Final[tuple[Limit, Answer]] = (cast("Limit", NoLimit()), (True, MAX_EXACT, 0, 0, 0))
-"""The middle of a decision that nothing limits: more could be taken than any limit can give."""
+    def __init__(self) -> None:
+        self.limit = MAX_EXACT
+        self.window_us = 0
+        self.identity = self.name
+        super().__init__()
 
 
-class Decision(tuple[str, Limit, Answer, Context]):
+NO_LIMIT: Final = NoLimit()
+UNLIMITED: Final[Answer] = (True, MAX_EXACT, 0, 0, 0)
+"""What nothing limits is answered: more could be taken than any limit can give."""
+
+
+@mypyc_attr(acyclic=True, free_list_len=1)
+class Decision:
     """The answer to one request. Truthy when allowed.
 
     >>> from headgate import Limiter
     >>> decision = Limiter().hit("user:42", "100/minute")
     >>> bool(decision), decision.remaining, decision.algorithm
     (True, 99, 'sliding_window')
+
+    It is made of four things. Engines and front doors may look at those; everybody else finds what they need under a name of its own.
     """
 
-    __slots__ = ()
+    __slots__ = ("answer", "context", "key", "limited_by")
 
-    key: str = property(itemgetter(0))  # type: ignore[assignment]
-    """Whom it is about. With several charges: the one that denied, or that has the least left."""
+    def __init__(
+        self, key: str, limited_by: Limit, answer: Answer, context: Context = ENGINE
+    ) -> None:
+        self.key = key
+        """Whom it is about. With several charges: the one that denied, or that has the least left."""
+        self.limited_by = limited_by
+        self.answer = answer
+        self.context = context
 
-    _limit: Limit = property(itemgetter(1))  # type: ignore[assignment]
-    _answer: Answer = property(itemgetter(2))  # type: ignore[assignment]
-    _context: Context = property(itemgetter(3))  # type: ignore[assignment]
+    @property
+    def parts(self) -> Parts:
+        """What it is made of, side by side: `Decision(*parts)` is the same decision."""
+        return self.key, self.limited_by, self.answer, self.context
 
     def __bool__(self) -> bool:
-        return self[2][0]
+        return self.answer[0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decision) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Decision, self.parts
 
     @property
     def allowed(self) -> bool:
         """Whether the request may go on."""
-        return self[2][0]
+        return self.answer[0]
 
     @property
     def limited(self) -> bool:
@@ -95,97 +118,96 @@ class Decision(tuple[str, Limit, Answer, Context]):
         There is nothing to count then: `limit` and `remaining` are the largest number there is (2**53 - 1), the
         algorithm is `none`, and a front door sends no numbers at all.
         """
-        return self[1].name != "none"
+        return self.limited_by.name != "none"
 
     @property
     def limit(self) -> int:
         """Units per window (or slots) of the limit that this answer speaks of."""
-        return self[1].limit
+        return self.limited_by.limit
 
     @property
     def window(self) -> float:
         """That limit's window in seconds; 0 for slots."""
-        return self[1].window_us / 1_000_000
+        return self.limited_by.window_us / 1_000_000
 
     @property
     def burst(self) -> int:
         """Units that a key which was idle can take at once: the limit, unless a bucket holds more or less."""
-        limit = self[1]
+        limit = self.limited_by
         return getattr(limit, "burst", limit.limit)
 
     @property
     def remaining(self) -> int:
         """Units that could still be taken now: at most `burst`, which may be more than `limit`."""
-        return self[2][1]
+        return self.answer[1]
 
     @property
     def retry_after(self) -> float:
         """Seconds until a retry can pass: 0 when allowed, `math.inf` when it never will."""
-        retry_after_us = self[2][2]
+        retry_after_us = self.answer[2]
         return math.inf if retry_after_us == NEVER else retry_after_us / 1_000_000
 
     @property
     def retry_after_us(self) -> int:
         """`retry_after` in microseconds, and -1 for never."""
-        return self[2][2]
+        return self.answer[2]
 
     @property
     def reset_after(self) -> float:
         """Seconds until the key is as if it had never been used, if nobody uses it."""
-        return self[2][3] / 1_000_000
+        return self.answer[3] / 1_000_000
 
     @property
     def backoff_level(self) -> int:
         """How far an exponential backoff has tightened; 0 elsewhere."""
-        return self[2][4]
+        return self.answer[4]
 
     @property
     def never(self) -> bool:
         """Whether the cost is above what the limit can ever give."""
-        return self[2][2] == NEVER
+        return self.answer[2] == NEVER
 
     @property
     def algorithm(self) -> str:
         """How the limit is counted."""
-        return self[1].name
+        return self.limited_by.name
 
     @property
     def rule(self) -> str | None:
         """The rule that the limit belongs to, if it came from one."""
-        return self[3].rule
+        return self.context.rule
 
     @property
     def source(self) -> Source:
         """Who answered: the engine, or a guard in front of it."""
-        return self[3].source
+        return self.context.source
 
     @property
     def degraded(self) -> bool:
         """Whether the answer is less exact than the limit promises."""
-        return self[3].degraded
+        return self.context.degraded
 
     @property
     def token(self) -> str | None:
         """The name of a reservation or of a held slot."""
-        return self[3].token
+        return self.context.token
 
     @property
     def receipt(self) -> Receipt | None:
         """Which decision of its key this is, if the engine was asked for receipts."""
-        return self[3].receipt
+        return self.context.receipt
 
     @property
     def rules(self) -> tuple[Decision, ...]:
         """The answer of every limit that was asked, in order: shadows too, and none if nothing was asked."""
-        asked = tuple(map(Decision, self[3].rules))
+        asked = tuple([Decision(*parts) for parts in self.context.rules])
         return asked or ((self,) if self.limited else ())
 
     def after_waiting(self) -> Decision:
         """The same answer once the wait that it asked for is over."""
-        key, limit, (allowed, remaining, waited_us, reset_after_us, level), context = self
-        return Decision(
-            (key, limit, (allowed, remaining, 0, reset_after_us - waited_us, level), context)
-        )
+        allowed, remaining, waited_us, reset_after_us, level = self.answer
+        answer = (allowed, remaining, 0, reset_after_us - waited_us, level)
+        return Decision(self.key, self.limited_by, answer, self.context)
 
     def __repr__(self) -> str:
         verdict = "allowed" if self else "denied"

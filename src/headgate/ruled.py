@@ -27,7 +27,7 @@ from typing import (
 )
 
 from .charge import Charge, Kind, Request as Asked
-from .decision import UNLIMITED, Context, Decision
+from .decision import NO_LIMIT, UNLIMITED, Context, Decision
 from .engines.base import combined
 from .errors import UsageError
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from .algorithms import Answer, Limit
-    from .engines.base import Parts
+    from .decision import Parts
     from .errors import EngineError
     from .rules.explain import Trace
     from .rules.match import Rulebook
@@ -52,7 +52,7 @@ OnFailure: TypeAlias = "Callable[[EngineError], None]"
 CLOSED_RETRY_US: Final = 1_000_000
 """When to come back after a denial that only says that the engine is away."""
 
-UNMATCHED: Final = Decision(("", *UNLIMITED, Context()))
+UNMATCHED: Final = Decision("", NO_LIMIT, UNLIMITED, Context())
 """The answer to a request that no rule is about."""
 
 MAX_BOUND: Final = 10_000
@@ -205,16 +205,16 @@ def _without_engine(charge: Charge, on_error: OnError) -> list[Parts]:
 
 def enforced(decision: Decision) -> Decision:
     """The engine's answer, with shadows kept from speaking for the request."""
-    if decision[3][0] != "shadow":
+    if decision.context[0] != "shadow":
         return decision
-    return shadows_only(decision[3].rules or (decision,))
+    return shadows_only(decision.context.rules or (decision.parts,))
 
 
 def shadows_only(answers: Sequence[Parts]) -> Decision:
     """The request passes, whatever these say."""
     degraded = any(answer[3].degraded for answer in answers)
     context = Context(degraded=degraded, rules=tuple(answers))
-    return Decision((answers[0][0], *UNLIMITED, context))
+    return Decision(answers[0][0], NO_LIMIT, UNLIMITED, context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,5 +259,5 @@ def explained(trace: Trace, decision: Decision | None) -> Explanation:
 
 
 def _of_shadow(decision: Decision) -> Decision:
-    key, limit, answer, context = decision
-    return Decision((key, limit, answer, context._replace(source="shadow")))
+    key, limit, answer, context = decision.parts
+    return Decision(key, limit, answer, context._replace(source="shadow"))

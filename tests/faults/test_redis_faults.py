@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import Charge, EngineError
+from headgate import Charge, Decision, EngineError
 from headgate.charge import Request
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
@@ -30,7 +30,6 @@ from tests.servers.redis import standalone
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headgate.decision import Decision
     from headgate.engines.redis.scripts import Dialect
     from tests.servers.redis import RedisServer
 
@@ -555,6 +554,7 @@ def test_a_request_too_large_for_the_wire_is_refused_and_the_next_is_served(
                 5,
             )
             assert isinstance(huge, ValueError)  # A `UsageError` is one.
+            assert isinstance(usual, Decision)
             assert usual.allowed
         await engine.aclose()
         assert used(redis_server.url, "key", PLENTY) == 3

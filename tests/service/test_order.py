@@ -46,7 +46,7 @@ class SlowEngine:
     def answer(self, *keys: str) -> None:
         for key in keys:
             self.waiting.pop(key).set_result(
-                Decision((key, self._limits[key], (True, 1, 0, 1_000_000, 0), ENGINE))
+                Decision(key, self._limits[key], (True, 1, 0, 1_000_000, 0), ENGINE)
             )
 
     async def decide(self, requests: Any) -> Any:

@@ -24,13 +24,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ..algorithms import NEVER
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import require_text
-from ..decision import Context, Decision
+from ..decision import Context, Decision, Parts
 
 if TYPE_CHECKING:
     from typing import Self
@@ -38,9 +38,6 @@ if TYPE_CHECKING:
     from ..algorithms import Answer, Limit
     from ..charge import Request
     from ..clock import Clock
-
-Parts: TypeAlias = "tuple[str, Limit, Answer, Context]"
-"""What a decision is made of; a `Decision` is one too."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +69,7 @@ class Run(NamedTuple):
         for place in degraded:
             contexts[place] = context._replace(degraded=True)
         parts = zip(keys, repeat(limit), answers, contexts, strict=False)  # `repeat` has no end.
-        return list(map(Decision, parts))
+        return list(starmap(Decision, parts))
 
 
 HitRun: TypeAlias = Callable[[Sequence[str], int], Run]
@@ -279,24 +276,24 @@ class Awaited:
         return call(*args, **kwargs)
 
 
-def combined(decisions: Sequence[Parts], **context: Any) -> Decision:
+def combined(answers: Sequence[Parts], **context: Any) -> Decision:
     """One decision for a request of several charges.
 
     It speaks for the limit that matters most: of those that deny, the one that takes longest to let the
     request pass; else the one with the least left. Shadows are reported, but speak for nobody.
     """
-    binding = decisions[0]
+    binding = answers[0]
     degraded = binding[3][1]
-    for one in decisions[1:]:
+    for one in answers[1:]:
         if _matters_more(one, binding):
             binding = one
         degraded = degraded or one[3][1]
-    if len(decisions) == 1 and not context:
-        return Decision(binding)
+    if len(answers) == 1 and not context:
+        return Decision(*binding)
     key, limit, answer, own = binding
-    rules = tuple(decisions) if len(decisions) > 1 else ()
+    rules = tuple(answers) if len(answers) > 1 else ()
     together = Context(own.source, degraded, own.rule, None, rules, None, own.receipt)
-    return Decision((key, limit, answer, together._replace(**context) if context else together))
+    return Decision(key, limit, answer, together._replace(**context) if context else together)
 
 
 def _matters_more(one: Parts, than: Parts) -> bool:

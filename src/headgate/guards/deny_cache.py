@@ -63,7 +63,7 @@ class Denials:
             return None
         if cost is not denied_cost and (cost != denied_cost or type(cost) is not int):
             return None  # A larger cost is denied too, but only the engine knows for how long.
-        _, limit, (_, remaining, retry_after_us, reset_after_us, level), context = decision
+        _, remaining, retry_after_us, reset_after_us, level = decision.answer
         passed_us = (now_ns - sent_ns) // 1000
         answer = (
             False,
@@ -72,20 +72,21 @@ class Denials:
             max(0, reset_after_us - passed_us),
             level,
         )
-        return Decision((key, limit, answer, context._replace(source="cache", receipt=None)))
+        context = decision.context._replace(source="cache", receipt=None)
+        return Decision(key, decision.limited_by, answer, context)
 
     def remember(self, decision: Decision, cost: int, sent_ns: int, era: int) -> None:
         """Keep a denial for as long as it is sure to hold."""
-        retry_after_us = decision[2][2]
+        retry_after_us = decision.answer[2]
         if retry_after_us <= 0 or era != self._book.era or self.retired:
             return
         if len(self._known) >= MAX_KEYS:
             self._known.clear()
         until_ns = sent_ns + min(retry_after_us, MAX_AGE_US) * 1000
-        self._known[decision[0]] = (until_ns, sent_ns, cost, decision)
+        self._known[decision.key] = (until_ns, sent_ns, cost, decision)
 
         if era != self._book.era or self.retired:  # Another thread gave units back just now.
-            self._known.pop(decision[0], None)
+            self._known.pop(decision.key, None)
 
     def forget(self, key: str) -> None:
         """Something has changed: ask again."""
@@ -209,7 +210,7 @@ class DenyCache:
                 denials = book.of(limit, rule)
             sent_ns, era = ticks(), book.era
             decision = ask(key, cost)
-            if decision[2][0]:
+            if decision.answer[0]:
                 denials.forget(key)
             else:
                 denials.remember(decision, cost, sent_ns, era)
@@ -300,10 +301,10 @@ class AsyncDenyCache:
         denials = book.of(limit, rule)
 
         def note(decision: Decision, asked: tuple[int, int, int]) -> None:
-            if not decision[2][0]:
+            if not decision.answer[0]:
                 denials.remember(decision, *asked)
             elif denials._known:
-                denials.forget(decision[0])
+                denials.forget(decision.key)
 
         bind_one = getattr(self._engine, "bind_one", None)
         one = None if bind_one is None else bind_one(limit, rule, note)

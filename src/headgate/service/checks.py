@@ -128,7 +128,7 @@ class Checks:
 
     def reason(self, decision: Decision) -> str | None:
         """Why a key is banned, if that is what the decision is about."""
-        if decision[3] is not BANNED:
+        if decision.context is not BANNED:
             return None
         ban = self._node.board.view.bans.get(decision.key)
         return None if ban is None else ban.reason
@@ -219,7 +219,7 @@ class Checks:
             left_us = ban.until_us - self._node.board.now_us()
             if left_us <= 0:
                 return None
-        return Decision((key, limit, (False, 0, left_us, max(0, left_us), 0), BANNED))
+        return Decision(key, limit, (False, 0, left_us, max(0, left_us), 0), BANNED)
 
 
 def _memory_of(engine: AsyncEngine) -> MemoryEngine | None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from ..algorithms import NEVER
-from ..decision import Context, Decision
+from ..decision import NO_LIMIT, Context, Decision
 from ..engines.base import Run
 from ..errors import EngineError, HeadgateError, UsageError
 from . import wire
 from .batches import Alike, read_batch, within_batch
 from .checks import BANNED, Checks, usage_problem
-from .headers import NO_LIMIT, decision_lines, process_time_line
+from .headers import decision_lines, process_time_line
 from .incoming import incoming_from
 from .problems import FAILED, JSON, ProblemError, Reply, store_unavailable
 
@@ -48,7 +48,7 @@ OK: Final = 200
 DENIED: Final = 429
 PLAIN_PATH: Final = re.compile(r"/[A-Za-z0-9/_.~-]{0,1000}")
 """Paths that nobody can read in two ways, without looking further."""
-BAD_PATH: Final = Decision(("", NO_LIMIT, (False, 0, NEVER, 0, 0), Context("closed")))
+BAD_PATH: Final = Decision("", NO_LIMIT, (False, 0, NEVER, 0, 0), Context("closed"))
 """The answer to a path that can be, where the settings say so."""
 _CHECK: Final = msgspec.json.Decoder(wire.Check)
 _DECIDE: Final = msgspec.json.Decoder(wire.Decide)
@@ -150,9 +150,9 @@ class Endpoints:
         node.recorder.record(decision, took_ns)
         if not node.store.up:
             node.store.heard(decision)
-        if decision[3] is BANNED:
+        if decision.context is BANNED:
             reason = self.checks.reason(decision)
-        status = DENIED if as_status and not decision[2][0] else OK
+        status = DENIED if as_status and not decision.answer[0] else OK
         return (
             status,
             decision_lines(decision, took_ns),

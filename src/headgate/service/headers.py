@@ -13,7 +13,7 @@ from __future__ import annotations
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from ..decision import UNLIMITED
+from ..decision import NO_LIMIT
 
 if TYPE_CHECKING:
     from ..algorithms import Limit
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 DRAFT: Final = "draft-ietf-httpapi-ratelimit-headers-11"
 UNNAMED: Final = "default"
 """The name of the policy of a limit that belongs to no rule."""
-NO_LIMIT: Final = UNLIMITED[0]
 US_PER_SECOND: Final = 1_000_000
 NS_PER_SECOND: Final = 1_000_000_000
 ROUND_UP: Final = US_PER_SECOND - 1
@@ -34,7 +33,8 @@ _known: dict[int, tuple[Limit, bytes, str | None]] = {}
 
 def decision_lines(decision: Decision, took_ns: int) -> bytes:
     r"""The header lines of a decision, each ended by `\r\n`, in lower case, with the content type before them."""
-    _, limit, (allowed, remaining, retry_after_us, reset_after_us, _), context = decision
+    limit, context = decision.limited_by, decision.context
+    allowed, remaining, retry_after_us, reset_after_us, _ = decision.answer
     if context[4] or limit is NO_LIMIT or retry_after_us < 0 or took_ns >= NS_PER_SECOND:
         return _lines_of_several(decision, took_ns)
     known = _known.get(id(limit))
@@ -60,9 +60,9 @@ def _lines_of_several(decision: Decision, took_ns: int) -> bytes:
         name = UNNAMED if one.rule is None else one.rule
         if sum(other.rule == one.rule for other in enforced) > 1:
             name = f"{name}/{window_name(one)}"
-        t_us = one[2][3] if one.allowed else one[2][2]
+        t_us = one.answer[3] if one.allowed else one.answer[2]
         t = "" if one.never else f";t={-(-t_us // US_PER_SECOND)}"
-        policies.append(policy_item(one[1], name))
+        policies.append(policy_item(one.limited_by, name))
         states.append(f"{quoted(name)};r={one.remaining}{t}")
     lines = ["content-type: application/json"]
     if policies:
@@ -71,7 +71,7 @@ def _lines_of_several(decision: Decision, took_ns: int) -> bytes:
         lines.append(f"x-ratelimit-limit: {decision.limit}")
         lines.append(f"x-ratelimit-remaining: {decision.remaining}")
     if decision.limited and not decision.never:
-        reset_after = -(-decision[2][3] // US_PER_SECOND)
+        reset_after = -(-decision.answer[3] // US_PER_SECOND)
         lines.append(f"x-ratelimit-reset: {int(time()) + reset_after}")
     if not decision.allowed and not decision.never:
         lines.append(f"retry-after: {_retry_after(decision.retry_after_us)}")

@@ -134,7 +134,7 @@ class NoRecorder:
     def record(self, decision: Decision, took_ns: int = 0) -> None:
         """See `Recorder.record`."""
         self.decisions += 1
-        if not decision[2][0]:
+        if not decision.answer[0]:
             self.denials += 1
 
     def record_run(self, run: Run, took_ns: int = 0) -> None:

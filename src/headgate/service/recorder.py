@@ -50,6 +50,7 @@ BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
 FIRST: Final = itemgetter(0)
 NAME: Final = attrgetter("name")
+PARTS: Final = attrgetter("key", "limited_by", "answer", "context")
 RULE: Final = itemgetter(2)
 RULES: Final = itemgetter(4)
 """Where a decision's parts keep them; `Context` and `Answer` are tuples."""
@@ -156,7 +157,7 @@ class Recorder:
             """A decision was made, and took that long."""
             append(decision)
             append_took(took_ns)
-            if not decision[2][0]:
+            if not decision.answer[0]:
                 append_denied(ticks())
             if len(decisions) >= FOLD_AT:
                 fold()
@@ -210,7 +211,7 @@ class Recorder:
         self._decisions.clear()
         self._denied_ns.clear()
         self._took_ns.clear()
-        keys, limits, answers, contexts = zip(*decisions, strict=True)
+        keys, limits, answers, contexts = zip(*map(PARTS, decisions), strict=True)
         allowed = tuple(map(FIRST, answers))
         series = zip(
             map(RULE, contexts), map(NAME, limits), allowed, map(FIRST, contexts), strict=True
@@ -231,15 +232,15 @@ class Recorder:
     def _fold_denials(self, decisions: Sequence[Decision], denied_ns: Sequence[int]) -> None:
         """Note which keys are blocked from now on, or not any more. There is a time for each denial."""
         self._blocks.update(decisions, denied_ns, self._clock.epoch_ns)
-        denials = [decision for decision in decisions if not decision[2][0]]
-        if any(decision[2][2] == NEVER for decision in denials):
+        denials = [decision for decision in decisions if not decision.answer[0]]
+        if any(decision.answer[2] == NEVER for decision in denials):
             self._fold_nevers(denials)
 
     def _fold_nevers(self, denials: list[Decision]) -> None:
         """Count costs that are too large for ever apart: no waiting helps against them."""
         for decision in denials:
-            if decision[2][2] == NEVER and decision[3][0] != "ban":
-                _, limit, _, context = decision
+            if decision.answer[2] == NEVER and decision.context[0] != "ban":
+                limit, context = decision.limited_by, decision.context
                 self._checks[context.rule, limit.name, False, context.source] -= 1
                 self._checks[context.rule, limit.name, None, context.source] += 1
 

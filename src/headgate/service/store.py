@@ -68,7 +68,7 @@ class StoreWatch:
 
     def heard(self, decision: Decision) -> None:
         """A decision was made, by the engine or in its place; only needed while the store counts as down."""
-        context = decision[3]
+        context = decision.context
         if context.source == "engine" and not context.degraded and decision.limited:
             self.answered()
 

@@ -21,8 +21,7 @@ from msgspec import UNSET, UnsetType
 
 from ..algorithms.base import MAX_EXACT
 from ..charge import MAX_KEY_BYTES
-from ..decision import ENGINE, Decision
-from .headers import NO_LIMIT
+from ..decision import ENGINE, NO_LIMIT, Decision
 from .problems import BAD_JSON, BAD_VALUE, ProblemError
 from .saying import of_msgspec
 
@@ -174,10 +173,11 @@ _ESCAPES = re.compile(
 
 def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
     """The JSON form of a decision."""
-    key, limit, (allowed, remaining, retry_us, reset_us, level), context = decision
+    limit, context = decision.limited_by, decision.context
+    allowed, remaining, retry_us, reset_us, level = decision.answer
     if context is ENGINE and retry_us >= 0 and reason is None:  # The usual case.
         return PlainAnswer(
-            key,
+            decision.key,
             allowed,
             limit.limit,
             remaining,
@@ -189,7 +189,7 @@ def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
         )
     limited = limit is not NO_LIMIT
     return Answer(
-        key,
+        decision.key,
         allowed,
         limit.limit if limited else None,
         remaining if limited else None,
@@ -215,7 +215,7 @@ def answers_of(run: Run) -> Sequence[PlainAnswer | AlikeAnswer]:
     if answers[0][2:] == answers[-1][2:] and answers[0][2] >= 0:  # Then mostly all are alike.
         allowed, remaining, *others = zip(*answers, strict=True)
         if all(map(_is_one, (allowed, *others))):
-            between, behind = _common(answer_of(Decision((keys[0], limit, answers[0], context))))
+            between, behind = _common(answer_of(Decision(keys[0], limit, answers[0], context)))
             return list(map(AlikeAnswer, keys, repeat(between), remaining, repeat(behind)))
     units, algorithm = limit.limit, limit.name
     return [
@@ -232,7 +232,7 @@ def answers_of(run: Run) -> Sequence[PlainAnswer | AlikeAnswer]:
         )
         if retry_us >= 0
         else answer_of(
-            Decision((key, limit, (allowed, remaining, retry_us, reset_us, level), context))
+            Decision(key, limit, (allowed, remaining, retry_us, reset_us, level), context)
         )
         for key, (allowed, remaining, retry_us, reset_us, level) in zip(keys, answers, strict=True)
     ]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..decision import Decision
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Sequence
 
     from ..algorithms import Limit
     from ..charge import Request
-    from ..decision import Decision
     from ..engines.base import AsyncEngine, Hit, Page, Usage
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ class Blocking:
         def hit(key: str, cost: int) -> Decision:
             async def call() -> Decision:
                 answer = bound(key, cost)
-                return answer if isinstance(answer, tuple) else await answer
+                return answer if isinstance(answer, Decision) else await answer
 
             return self._run(call())
 

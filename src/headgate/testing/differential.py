@@ -73,11 +73,11 @@ def play_program(program: Program, engine: Engine, clock: ManualClock) -> list[A
             case "decide":
                 charges = tuple(Charge(k, lim, cost, kind=kind) for k, lim, cost, kind in words[0])
                 (decision,) = engine.decide([Request(charges)])
-                answers.append([one._answer for one in decision.rules])
+                answers.append([one.answer for one in decision.rules])
             case "reserve":
                 token, key, limit, cost = words
                 request = Request((Charge(key, limit, cost),), reserve_us=60_000_000, token=token)
-                answers.append(engine.decide([request])[0]._answer)
+                answers.append(engine.decide([request])[0].answer)
             case "settle":
                 answers.append(engine.settle(*words))
             case "usage":

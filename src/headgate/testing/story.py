@@ -251,7 +251,7 @@ class Player:
 
 
 def _told(decision: Decision) -> str:
-    answers = [_told_answer(one._answer) for one in decision.rules]
+    answers = [_told_answer(one.answer) for one in decision.rules]
     if len(answers) == 1:
         return answers[0]
     verdict = "allowed" if decision else "denied"

@@ -44,7 +44,7 @@ def test_a_restart_keeps_every_count(path: Path) -> None:
 
     def answers(engine: MemoryEngine, cost: int) -> list[object]:
         return [
-            engine.scoped(namespace).bind(limits_of(rate, algorithm)[0])(key, cost)._answer
+            engine.scoped(namespace).bind(limits_of(rate, algorithm)[0])(key, cost).answer
             for namespace in ("", "other")
             for rate, algorithm in RATES
             for key in keys

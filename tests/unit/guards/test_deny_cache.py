@@ -342,7 +342,7 @@ def test_random_calls_get_the_answers_of_an_engine_without_it() -> None:
             answers = []
             for engine, clock in zip(engines, clocks, strict=True):
                 clock.advance(us=move)
-                answers.append(engine.bind(limit)("key", cost)._answer)
+                answers.append(engine.bind(limit)("key", cost).answer)
             assert answers[0] == answers[1], (seed, number)
 
 

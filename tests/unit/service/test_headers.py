@@ -112,7 +112,7 @@ def test_a_name_is_a_string_of_printable_ascii(name: str, text: str) -> None:
 
 def test_a_percent_sign_in_a_rule_is_only_a_sign() -> None:
     rule = Context(rule="50%d")
-    decision = Decision(("k", SlidingWindow(5, 60_000_000), (True, 4, 0, 60_000_000, 0), rule))
+    decision = Decision("k", SlidingWindow(5, 60_000_000), (True, 4, 0, 60_000_000, 0), rule)
     assert lines(decision)[1] == 'ratelimit-policy: "50%d";q=5;w=60'
 
 

@@ -41,7 +41,7 @@ def decision(
     retry_after_us: int = 0,
     context: Context | None = None,
 ) -> Decision:
-    return Decision((key, LIMIT, (allowed, remaining, retry_after_us, 0, 0), context or Context()))
+    return Decision(key, LIMIT, (allowed, remaining, retry_after_us, 0, 0), context or Context())
 
 
 def denied(key: str = "k", retry_after_us: int = SECOND_US, **words: object) -> Decision:

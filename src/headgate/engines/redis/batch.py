@@ -72,7 +72,7 @@ class Batch(list[Waiting]):
         plain: Any = self
         for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers, strict=True):
             if not future.done():
-                decision = Decision((key, limit, its_answer, context))
+                decision = Decision(key, limit, its_answer, context)
                 if witness is not None:
                     witness(decision, given)
                 future.set_result(decision)
@@ -136,7 +136,7 @@ class Lone(Batch):
         if not future.done():
             plain: Any = part
             key, _, form, given = plain
-            decision = Decision((key, form.limit, its_answer, form.context))
+            decision = Decision(key, form.limit, its_answer, form.context)
             if form.witness is not None:
                 form.witness(decision, given)
             future.set_result(decision)

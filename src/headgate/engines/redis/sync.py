@@ -84,7 +84,7 @@ class RedisEngine(Shell):
             reply = self._run(operations.errand(slot, [part], form, words), ends, first=reply)
         answer = operations.codec.plain_answer(reply)
         if answer is not None:
-            return Decision((part[0], form.limit, answer, form.context))
+            return Decision(part[0], form.limit, answer, form.context)
         (decision,) = operations.answers([part], reply)
         assert decision is not None  # Only a calendar can be out of date.
         return decision

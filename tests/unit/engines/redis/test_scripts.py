@@ -232,7 +232,7 @@ def play(
                 except UsageError as error:
                     answers.append(str(error))
                 else:
-                    answers.append(decision._answer)
+                    answers.append(decision.answer)
             answers.append(engine.usage("key", limit))
     return answers
 
@@ -308,7 +308,7 @@ def test_lua_equals_python_around_the_end_of_a_state(
             for engine, its_clock in ((redis, clock), (memory, model_clock)):
                 (decision,) = engine.decide([Request((Charge("key", limit, cost),))])
                 (again,) = engine.decide([Request((Charge("key", limit, 1, kind=Kind.PEEK),))])
-                answers.append((decision._answer, again._answer, engine.usage("key", limit)))
+                answers.append((decision.answer, again.answer, engine.usage("key", limit)))
                 reset_us = round(again.reset_after * 1e6)
                 moves = [
                     reset_us - 1,
@@ -573,7 +573,7 @@ def test_slots_held_or_reserved_under_a_name_are_answered_as_in_memory(
                 try:
                     if action < 0.6:
                         (decision,) = engine.decide([request])
-                        return decision._answer, decision.token, engine.usage("key", limit)
+                        return decision.answer, decision.token, engine.usage("key", limit)
                     if action < 0.8:
                         return engine.settle(token, 1), engine.usage("key", limit)
                     if action < 0.85:

@@ -1,0 +1,18 @@
+"""Hints to the compiler of the compiled build; in Python they do nothing.
+
+They come from `mypy_extensions`, which is not needed to run Headgate.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mypy_extensions import mypyc_attr as mypyc_attr  # noqa: PLC0414 - offered from here
+else:
+
+    def mypyc_attr(**_: object) -> Callable[[type], type]:
+        """Say more of a class than its source does."""
+        return lambda decorated: decorated
