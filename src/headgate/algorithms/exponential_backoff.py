@@ -12,9 +12,9 @@ pace the caller is asked to keep, `2 ** level` seconds: a request, not a promise
 is the one algorithm in which a denial changes the state. A cost that can never fit is the caller's
 mistake rather than pressure, and is not counted.
 
-The state is `(start_us, count, denials, level, denied, cool_us)`: the window and what was admitted in
-it, the run of denials, the level, whether this window saw a denial (0 or 1), and when the last
-cool-down began (0 for never).
+The state is `(start_us, count, pressure)`: the window, what was admitted in it, and what denials have led to, which is `None` while
+there were none. Else it is `(denials, level, denied, cool_us)`: the run of denials, the level, whether this window saw a denial (0 or 1), and
+when the last cool-down began (0 for never). So a caller who behaves is counted as in a fixed window, at the same price.
 """
 
 from __future__ import annotations
@@ -36,7 +36,11 @@ from .base import (
 
 MAX_LEVEL: Final = 20
 
-Pressure: TypeAlias = tuple[Start, int, int, int, int, int]
+Pressure: TypeAlias = tuple[int, int, int, int]
+Backoff: TypeAlias = tuple[Start, int, Any]
+"""With a pressure, or `None`."""
+
+CALM: Final[Pressure] = (0, 0, 0, 0)
 
 
 class ExponentialBackoff(Candidate):
@@ -68,86 +72,91 @@ class ExponentialBackoff(Candidate):
             self.limit, self.window_us, self.denials_per_level, self.max_level, self.retry_us
         )
 
-    def take(
-        self, state: Pressure | None, now_us: int, cost: int
-    ) -> tuple[Pressure | None, Answer]:
+    def take(self, state: Backoff | None, now_us: int, cost: int) -> tuple[Backoff | None, Answer]:
         """Take `cost` units if they fit; count the denial if they do not."""
-        limit, window_us = self.limit, self.window_us
+        limit = self.limit
         if cost > limit or not cost:
             return state, self.peek(state, now_us, cost)
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
-        was, count, denials, level, denied, cool_us = state or (start, 0, 0, 0, 0, 0)
-        moved = was is not start or cool_us > now_us
-        if moved:
-            _, count, denials, level, denied, cool_us = self._current(state, now_us)
-        cools = cool_us > 0 and now_us - cool_us < window_us
-        if not cools:
-            remaining = (limit >> level or 1) - count - cost
+        count, pressure = 0, None
+        if state is not None:
+            was, count, pressure = state
+            if was is not start and was < start:
+                count = 0  # Unless there is pressure: then it is looked at more closely.
+        if pressure is None:
+            remaining = limit - count - cost
             if remaining >= 0:
-                left_us = end_us - now_us
-                if level + denied > 1:  # Each level takes a quiet window to be forgiven.
-                    left_us += (level + denied - 1) * window_us
-                state = (start, count + cost, 0, level, denied, cool_us)
-                return state, (True, remaining, 0, left_us, level)
+                return (start, count + cost, None), (True, remaining, 0, end_us - now_us, 0)
+        return self._take_under_pressure(state, now_us, cost)
+
+    def _take_under_pressure(
+        self, state: Backoff | None, now_us: int, cost: int
+    ) -> tuple[Backoff | None, Answer]:
+        """Take units that do not fit, or from somebody who was denied before."""
+        start, count, (denials, level, denied, cool_us) = self._current(state, now_us)
+        start_us: int = start
+        cools = self._cooling(cool_us, now_us)
+        if not cools:
+            remaining = (self.limit >> level or 1) - count - cost
+            if remaining >= 0:
+                # Each level takes a quiet window to be forgiven.
+                left_us = start_us + max(1, level + denied) * self.window_us - now_us
+                after = _packed(start, count + cost, (0, level, denied, cool_us))
+                return after, (True, remaining, 0, left_us, level)
             denials += 1
             if denials >= self.denials_per_level:  # More, if it was set lower meanwhile.
                 denials = 0
                 level = min(level + 1, self.max_level)
                 if level == self.max_level:
                     cool_us = now_us
-        after = (start, count, denials, level, 1, cool_us)
+        after = (start, count, (denials, level, 1, cool_us))
         answer = self._answer(after, now_us, allowed=False)
-        # Nothing changes for one that cools down and was denied before.
-        return (state if cools and denied and not moved else after), answer
+        return (state if cools and after == state else after), answer
 
-    def charge(self, state: Pressure | None, now_us: int, cost: int) -> Pressure | None:
+    def charge(self, state: Backoff | None, now_us: int, cost: int) -> Backoff | None:
         """`force` without the answer."""
         if not cost:
             return state
-        start_us, count, _, level, denied, cool_us = self._current(state, now_us)
+        start, count, (_, level, denied, cool_us) = self._current(state, now_us)
         count += cost
-        return (start_us, count if count < MAX_EXACT else MAX_EXACT, 0, level, denied, cool_us)
+        if count > MAX_EXACT:
+            count = MAX_EXACT
+        return _packed(start, count, (0, level, denied, cool_us))
 
-    def peek(self, state: Pressure | None, now_us: int, cost: int) -> Answer:
+    def peek(self, state: Backoff | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer; a peek is never counted as a denial."""
         current = self._current(state, now_us)
-        _, count, _, level, _, cool_us = current
+        _, count, (_, level, _, cool_us) = current
         if cost > self.limit:
             _, remaining, _, reset_after_us, _ = self._answer(current, now_us, allowed=False)
             return (False, remaining, NEVER, reset_after_us, level)
         fits = count + cost <= self.limit_at(level)
         return self._answer(current, now_us, allowed=fits and not self._cooling(cool_us, now_us))
 
-    def force(
-        self, state: Pressure | None, now_us: int, cost: int
-    ) -> tuple[Pressure | None, Answer]:
+    def force(self, state: Backoff | None, now_us: int, cost: int) -> tuple[Backoff | None, Answer]:
         """Charge without asking; like any admission it ends a run of denials."""
-        if not cost:
-            return state, self._answer(self._current(state, now_us), now_us, allowed=True)
-        start_us, count, _, level, denied, cool_us = self._current(state, now_us)
-        state = (start_us, min(count + cost, MAX_EXACT), 0, level, denied, cool_us)
-        return state, self._answer(state, now_us, allowed=True)
+        after = self.charge(state, now_us, cost)
+        return after, self._answer(self._current(after, now_us), now_us, allowed=True)
 
-    def mark(self, state: Pressure) -> Start:
+    def mark(self, state: Backoff) -> Start:
         """The start of the window that was charged."""
         return state[0]
 
     def refund(
-        self, state: Pressure | None, mark: int, now_us: int, cost: int, refunded: int
-    ) -> tuple[Pressure | None, int]:
+        self, state: Backoff | None, mark: int, now_us: int, cost: int, refunded: int
+    ) -> tuple[Backoff | None, int]:
         """Give back into the window that was charged, and only while it lasts."""
         if state is None:
             return state, 0
-        start_us, count, *rest = self._current(state, now_us)
-        if mark != start_us:
+        start, count, pressure = self._current(state, now_us)
+        if mark != start:
             return state, 0
         given = min(cost, count)
-        denials, level, denied, cool_us = rest
-        return (start_us, count - given, denials, level, denied, cool_us), given
+        return _packed(start, count - given, pressure), given
 
-    def used(self, state: Pressure | None, now_us: int) -> int:
+    def used(self, state: Backoff | None, now_us: int) -> int:
         """What was admitted in the window that is running."""
         return self._current(state, now_us)[1]
 
@@ -155,43 +164,47 @@ class ExponentialBackoff(Candidate):
         """The limit that holds at `level`: halved each time, but at least 1 unless it is 0."""
         return max(1, self.limit >> level) if self.limit else 0
 
-    def idle_at_us(self, state: Pressure) -> int:
+    def idle_at_us(self, state: Backoff) -> int:
         """When the window has ended, every level is forgiven and no cool-down runs."""
-        start_us, count, denials, level, denied, cool_us = state
+        start_us, count, pressure = state
+        denials, level, denied, cool_us = pressure or CALM
         windows = max(int(count > 0), level + denied, denied + 1 if denials else 0)
         ends_us = start_us + windows * self.window_us if windows else 0
         return max(ends_us, cool_us + self.window_us if cool_us else 0)
 
-    def encode(self, state: Pressure) -> Pressure:
-        """The state itself."""
-        return state
+    def encode(self, state: Backoff) -> tuple[int, ...]:
+        """The six numbers, side by side."""
+        start_us, count, pressure = state
+        return (start_us, count, *(pressure or CALM))
 
-    def decode(self, data: Any) -> Pressure:
+    def decode(self, data: Any) -> Backoff:
         """The inverse of `encode`."""
         start_us, count, denials, level, denied, cool_us = data
         for number in (start_us, count, denials, cool_us):
             require_whole("backoff state", number, 0, MAX_EXACT)
         require_whole("level", level, 0, MAX_LEVEL)
         require_whole("denied", denied, 0, 1)
-        return start_us, count, denials, level, denied, cool_us
+        return _packed(start_us, count, (denials, level, denied, cool_us))
 
-    def _current(self, state: Pressure | None, now_us: int) -> Pressure:
+    def _current(self, state: Backoff | None, now_us: int) -> tuple[Start, int, Pressure]:
         """The state as it stands at `now_us`, with every window that has ended accounted for."""
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
         if state is None:
-            return (start, 0, 0, 0, 0, 0)
-        if state[0] is start and state[5] <= now_us:
-            return state
-        was, count, denials, level, denied, cool_us = state
+            return (start, 0, CALM)
+        was, count, pressure = state
+        ended = was is not start and was < start
+        if pressure is None:
+            return (start, 0 if ended else count, CALM)
+        denials, level, denied, cool_us = pressure
         cool_us = min(cool_us, now_us)
-        if was is start or was >= start:
-            return (start, count, denials, level, denied, cool_us)
+        if not ended:
+            return (start, count, (denials, level, denied, cool_us))
         quiet = (start_us - was) // self.window_us - denied
         if quiet:
             denials = 0
-        return (start, 0, denials, max(0, level - quiet), 0, cool_us)
+        return (start, 0, (denials, max(0, level - quiet), 0, cool_us))
 
     def _turned(self, now_us: int) -> Bounds:
         """Remember the window that runs now."""
@@ -202,8 +215,8 @@ class ExponentialBackoff(Candidate):
     def _cooling(self, cool_us: int, now_us: int) -> bool:
         return cool_us > 0 and now_us - cool_us < self.window_us
 
-    def _answer(self, state: Pressure, now_us: int, *, allowed: bool) -> Answer:
-        start, count, denials, level, denied, cool_us = state
+    def _answer(self, state: tuple[Start, int, Pressure], now_us: int, *, allowed: bool) -> Answer:
+        start, count, (denials, level, denied, cool_us) = state
         start_us: int = start
         remaining = self.limit >> level or (1 if self.limit else 0)
         remaining = remaining - count if remaining > count else 0
@@ -221,3 +234,8 @@ class ExponentialBackoff(Candidate):
             if cooling_us > reset_after_us:
                 reset_after_us = cooling_us
         return (allowed, remaining, 0 if allowed else self.retry_us << level, reset_after_us, level)
+
+
+def _packed(start: Start, count: int, pressure: Pressure) -> Backoff:
+    """The state that these numbers make."""
+    return (start, count, None if pressure == CALM else pressure)

@@ -27,6 +27,7 @@ from .base import (
     NEVER,
     Answer,
     Candidate,
+    State,
     Whole,
     refuse,
     require_whole,
@@ -71,12 +72,13 @@ class TokenBucket(Candidate):
         self.identity = f"{self.name}:{window_us}"
         super().__init__(self.limit, self.window_us, self.burst)
 
-    def take(self, state: int | None, now_us: int, cost: int) -> tuple[int | None, Answer]:
+    def take(self, state: State, now_us: int, cost: int) -> tuple[State, Answer]:
         """Take `cost` units if they fit."""
         backlog = passed_us = 0
         if state is not None:
-            backlog = state & BACKLOG_MASK
-            passed_us = now_us - (state >> STAMP_SHIFT)
+            stamp_us: int = state >> STAMP_SHIFT
+            kept: int = state & BACKLOG_MASK
+            backlog, passed_us = kept, now_us - stamp_us
             if passed_us > 0:
                 backlog -= passed_us << GRAIN_BITS
                 if backlog < 0:
@@ -97,14 +99,15 @@ class TokenBucket(Candidate):
         retry_after_us = (ROUND_UP - left) >> GRAIN_BITS if cost <= self.burst else NEVER
         return state, (False, 0, retry_after_us, (backlog + ROUND_UP) >> GRAIN_BITS, 0)
 
-    def charge(self, state: int | None, now_us: int, cost: int) -> int | None:
+    def charge(self, state: State, now_us: int, cost: int) -> State:
         """`force` without the answer."""
         if not cost:
             return state
         backlog = 0
         if state is not None:
-            backlog = state & BACKLOG_MASK
-            passed_us = now_us - (state >> STAMP_SHIFT)
+            stamp_us: int = state >> STAMP_SHIFT
+            kept: int = state & BACKLOG_MASK
+            backlog, passed_us = kept, now_us - stamp_us
             if passed_us > 0:
                 backlog -= passed_us << GRAIN_BITS
                 if backlog < 0:

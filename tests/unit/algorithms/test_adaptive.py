@@ -51,7 +51,7 @@ def test_what_is_denied_is_charged_to_nobody() -> None:
     noted, _ = CHOICES["exponential_backoff"].take(state, T_US, 1)
     assert noted is not None
     assert noted[:2] == state[:2]
-    assert noted[2] == (T_US, 10, 1, 0, 1, 0)
+    assert noted[2] == (T_US, 10, (1, 0, 1, 0))
 
 
 def test_levels_of_backoff_show_only_while_it_decides() -> None:
