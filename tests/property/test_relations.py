@@ -20,6 +20,7 @@ from headgate.algorithms import (
     State,
     TokenBucket,
 )
+from headgate.algorithms.adaptive import split
 from headgate.algorithms.base import MAX_EXACT
 from tests.property.strategies import (
     LIMITS,
@@ -274,7 +275,7 @@ def test_adaptive_is_idle_when_its_last_candidate_is(data: st.DataObject) -> Non
     one = story.limit
     resets_us = [
         candidate.peek(part, now_us, 0)[3]
-        for candidate, part in zip(one.candidates, state, strict=True)
+        for candidate, part in zip(one.candidates, split(state), strict=True)
     ]
     assert max(now_us, one.idle_at_us(state)) == now_us + max(resets_us)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, event, given, strategies as st
 
 from headgate.algorithms import NEVER, Limit, SlidingWindow, State, TokenBucket
+from headgate.algorithms.adaptive import split
 from tests.property.strategies import (
     LIMITS,
     Story,
@@ -62,7 +63,7 @@ def test_adaptive_is_as_tight_as_the_candidate_that_decides(data: st.DataObject)
     state, now_us = ending(story)
     for last in on(candidate, data.draw(drafts("take", back=False, most=4))):
         now_us += last.move_us
-        own = None if state is None else copied(candidate, state[index])
+        own = None if state is None else copied(candidate, split(state)[index])
         assert story.limit.peek(state, now_us, last.cost) == candidate.peek(own, now_us, last.cost)
         assert_tight(candidate, own, now_us, last.cost)
 

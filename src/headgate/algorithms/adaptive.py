@@ -8,7 +8,8 @@ is kept current. Whatever the deciding test admits is charged to the other two a
     take ──▶ chosen.take ── denied ──▶ nothing changes for the others
                   └─ allowed ──▶ the others are charged too
 
-The state is a tuple of the three candidates' states, in the order of `CANDIDATES`.
+The state is what the three candidates' states are made of, side by side, in the order of `CANDIDATES`: one object for a key instead of four,
+because with many keys each one is another wait for memory. `split` and `_joined` turn it into the three and back.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from .token_bucket import TokenBucket
 
 CANDIDATES: Final = (SlidingWindow.name, TokenBucket.name, ExponentialBackoff.name)
 Trio: TypeAlias = tuple[State, State, State]
-UNUSED: Final[Trio] = (None, None, None)
+Three: TypeAlias = tuple[Any, Any, Any]
+"""What a window and a backoff are made of."""
+Flat: TypeAlias = tuple[Any, Any, Any, State, Any, Any, Any]
+UNUSED: Final[Three] = (None, None, None)
 
 
 class Adaptive(Limit):
     """`limit` units a window, tested by the candidate that is `chosen` now."""
 
-    __slots__ = ("_index", "burst", "candidates", "chosen")
+    __slots__ = ("_index", "_test", "burst", "candidates", "chosen")
     __match_args__ = ("limit", "window_us", "burst", "chosen")
     name: ClassVar[str] = "adaptive"
     counts_denials: ClassVar[bool] = True
@@ -41,88 +45,112 @@ class Adaptive(Limit):
         bucket = TokenBucket(limit, window_us, burst)
         window = SlidingWindow(limit, window_us)
         backoff = ExponentialBackoff(limit, window_us)
-        self.candidates: tuple[Candidate, Candidate, Candidate] = (window, bucket, backoff)
+        self.candidates = (window, bucket, backoff)
         self.limit, self.window_us, self.burst = bucket.limit, bucket.window_us, bucket.burst
         self.identity = f"{self.name}:{window_us}"
         self.chosen = chosen
         self._index = CANDIDATES.index(chosen)
+        self._test: Candidate = self.candidates[self._index]
         super().__init__(self.limit, self.window_us, self.burst, chosen)
 
-    def take(self, state: Trio | None, now_us: int, cost: int) -> tuple[Trio | None, Answer]:
+    def take(self, state: Flat | None, now_us: int, cost: int) -> tuple[Flat | None, Answer]:
         """Let the chosen test decide; charge the others with what it admits."""
-        states = state or UNUSED
+        first, second, third = split(state)
         index = self._index
-        before = states[index]
-        after, answer = self.candidates[index].take(before, now_us, cost)
+        before = first if index == 0 else second if index == 1 else third
+        after, answer = self._test.take(before, now_us, cost)
         if after is before:
             return state, answer
-        if not answer[0]:
-            return (*states[:index], after, *states[index + 1 :]), answer
-        first, second, third = states
-        window, bucket, backoff = self.candidates
-        return (
-            after if index == 0 else window.charge(first, now_us, cost),
-            after if index == 1 else bucket.charge(second, now_us, cost),
-            after if index == 2 else backoff.charge(third, now_us, cost),
-        ), answer
+        if answer[0]:
+            window, bucket, backoff = self.candidates
+            first = after if index == 0 else window.charge(first, now_us, cost)
+            second = after if index == 1 else bucket.charge(second, now_us, cost)
+            third = after if index == 2 else backoff.charge(third, now_us, cost)
+        elif index == 0:
+            first = after
+        elif index == 1:
+            second = after
+        else:
+            third = after
+        return _joined(first, second, third), answer
 
-    def peek(self, state: Trio | None, now_us: int, cost: int) -> Answer:
+    def peek(self, state: Flat | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""
         index = self._index
-        return self.candidates[index].peek((state or (None, None, None))[index], now_us, cost)
+        return self._test.peek(split(state)[index], now_us, cost)
 
-    def force(self, state: Trio | None, now_us: int, cost: int) -> tuple[Trio | None, Answer]:
+    def force(self, state: Flat | None, now_us: int, cost: int) -> tuple[Flat | None, Answer]:
         """Charge all three without asking."""
-        states = state or (None, None, None)
         steps = [
             candidate.force(old, now_us, cost)
-            for candidate, old in zip(self.candidates, states, strict=True)
+            for candidate, old in zip(self.candidates, split(state), strict=True)
         ]
         (window, _), (bucket, _), (backoff, _) = steps
-        after = (window, bucket, backoff) if cost else state
+        after = _joined(window, bucket, backoff) if cost else state
         return after, steps[self._index][1]
 
-    def mark(self, state: Trio) -> Trio:
+    def mark(self, state: Flat) -> Trio:
         """The marks of all three."""
         window, bucket, backoff = self.candidates
-        return window.mark(state[0]), bucket.mark(state[1]), backoff.mark(state[2])
+        first, second, third = split(state)
+        return window.mark(first), bucket.mark(second), backoff.mark(third)
 
     def refund(
-        self, state: Trio | None, mark: Trio, now_us: int, cost: int, refunded: int
-    ) -> tuple[Trio | None, int]:
+        self, state: Flat | None, mark: Trio, now_us: int, cost: int, refunded: int
+    ) -> tuple[Flat | None, int]:
         """Give back in all three; only the bucket needs to know of earlier refunds."""
-        states = state or (None, None, None)
         steps = [
             candidate.refund(old, old_mark, now_us, cost, refunded)
-            for candidate, old, old_mark in zip(self.candidates, states, mark, strict=True)
+            for candidate, old, old_mark in zip(self.candidates, split(state), mark, strict=True)
         ]
         (window, _), (bucket, given), (backoff, _) = steps
-        after = (window, bucket, backoff)
-        return state if after == states else after, given
+        after = _joined(window, bucket, backoff)
+        return state if state is None or after == state else after, given
 
-    def used(self, state: Trio | None, now_us: int) -> int:
+    def used(self, state: Flat | None, now_us: int) -> int:
         """What the chosen test counts."""
         index = self._index
-        return self.candidates[index].used((state or (None, None, None))[index], now_us)
+        return self._test.used(split(state)[index], now_us)
 
-    def idle_at_us(self, state: Trio) -> int:
+    def idle_at_us(self, state: Flat) -> int:
         """When all three are idle."""
         return max(
             0 if part is None else candidate.idle_at_us(part)
-            for candidate, part in zip(self.candidates, state, strict=True)
+            for candidate, part in zip(self.candidates, split(state), strict=True)
         )
 
-    def encode(self, state: Trio) -> tuple[object, ...]:
+    def encode(self, state: Flat) -> tuple[object, ...]:
         """The three states, each encoded by its own algorithm."""
         return tuple(
             None if part is None else candidate.encode(part)
-            for candidate, part in zip(self.candidates, state, strict=True)
+            for candidate, part in zip(self.candidates, split(state), strict=True)
         )
 
-    def decode(self, data: Any) -> Trio:
+    def decode(self, data: Any) -> Flat:
         """The inverse of `encode`."""
         window, bucket, backoff = (
             None if part is None else candidate.decode(part)
             for candidate, part in zip(self.candidates, data, strict=True)
         )
-        return window, bucket, backoff
+        return _joined(window, bucket, backoff)
+
+
+def split(state: Flat | None) -> Trio:
+    """The states of the three candidates."""
+    if state is None:
+        return (None, None, None)
+    start, previous, current, bucket, began, count, pressure = state
+    window = None if start is None else (start, previous, current)
+    backoff = None if began is None else (began, count, pressure)
+    return (window, bucket, backoff)
+
+
+def _joined(window: Three | None, bucket: State, backoff: Three | None) -> Flat:
+    """The inverse of `split`."""
+    start, previous, current = UNUSED
+    if window is not None:
+        start, previous, current = window
+    began, count, pressure = UNUSED
+    if backoff is not None:
+        began, count, pressure = backoff
+    return (start, previous, current, bucket, began, count, pressure)

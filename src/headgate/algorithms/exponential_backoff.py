@@ -123,6 +123,8 @@ class ExponentialBackoff(Candidate):
         count += cost
         if count > MAX_EXACT:
             count = MAX_EXACT
+        if state is None or state[2] is None:
+            return (start, count, None)
         return _packed(start, count, (0, level, denied, cool_us))
 
     def peek(self, state: Backoff | None, now_us: int, cost: int) -> Answer:

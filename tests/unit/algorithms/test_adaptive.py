@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from headgate.algorithms import Adaptive
-from headgate.algorithms.adaptive import CANDIDATES, Trio
+from headgate.algorithms.adaptive import CANDIDATES, Flat, split
 from headgate.errors import UsageError
 
 MINUTE_US = 60_000_000
@@ -34,7 +34,7 @@ def test_a_switch_forgets_nothing_in_the_middle_of_a_window(before: str, after: 
 
 def test_switching_to_and_fro_admits_no_more_than_one_candidate_alone() -> None:
     """Sixty takes, each decided by the next candidate, in one moment."""
-    state: Trio | None = None
+    state: Flat | None = None
     admitted = 0
     for number in range(60):
         state, answer = CHOICES[CANDIDATES[number % 3]].take(state, T_US, 1)
@@ -50,8 +50,8 @@ def test_what_is_denied_is_charged_to_nobody() -> None:
         assert CHOICES[chosen].take(state, T_US, 1)[0] is state
     noted, _ = CHOICES["exponential_backoff"].take(state, T_US, 1)
     assert noted is not None
-    assert noted[:2] == state[:2]
-    assert noted[2] == (T_US, 10, (1, 0, 1, 0))
+    assert split(noted)[:2] == split(state)[:2]
+    assert split(noted)[2] == (T_US, 10, (1, 0, 1, 0))
 
 
 def test_levels_of_backoff_show_only_while_it_decides() -> None:

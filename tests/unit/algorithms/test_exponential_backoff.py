@@ -9,7 +9,7 @@ import pytest
 from headgate.algorithms import NEVER, ExponentialBackoff
 
 if TYPE_CHECKING:
-    from headgate.algorithms.exponential_backoff import Pressure
+    from headgate.algorithms.exponential_backoff import Backoff
 
 SECOND_US = 1_000_000
 MINUTE_US = 60 * SECOND_US
@@ -18,7 +18,7 @@ T_US = 100 * MINUTE_US
 """A boundary between two windows."""
 
 
-def pressed(denials: int, now_us: int = T_US, limit: ExponentialBackoff = LIMIT) -> Pressure:
+def pressed(denials: int, now_us: int = T_US, limit: ExponentialBackoff = LIMIT) -> Backoff:
     """A key whose window is full, and that was denied so often since."""
     state, answer = limit.take(None, now_us, limit.limit)
     assert answer[0]
@@ -29,7 +29,7 @@ def pressed(denials: int, now_us: int = T_US, limit: ExponentialBackoff = LIMIT)
     return state
 
 
-def level(state: Pressure, now_us: int) -> int:
+def level(state: Backoff, now_us: int) -> int:
     return LIMIT.peek(state, now_us, 1)[4]
 
 
@@ -88,7 +88,7 @@ def test_a_window_without_a_denial_is_one_level_down() -> None:
 
 def test_a_window_with_a_denial_keeps_the_level() -> None:
     """One denial in each window is enough."""
-    state: Pressure | None = pressed(30)
+    state: Backoff | None = pressed(30)
     for windows in (1, 2, 3):
         now_us = T_US + windows * MINUTE_US
         state, admitted = LIMIT.take(state, now_us, 2)
