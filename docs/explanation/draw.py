@@ -31,6 +31,7 @@ from headgate import (
     SlidingWindow,
     TokenBucket,
 )
+from headgate.algorithms.adaptive import split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -368,11 +369,11 @@ def adaptive() -> Telling:
     hits: list[Hit] = []
     moments: list[float] = []
     heights: tuple[list[float], list[float]] = ([], [])
-    curves = weighted(window.candidates[0]), backlog(bucket.candidates[1])  # type: ignore[arg-type]
+    curves = weighted(window.candidates[0]), backlog(bucket.candidates[1])
 
     def follow(at: float) -> None:
         moments.append(at)
-        for height, curve, part in zip(heights, curves, state or (None, None), strict=False):
+        for height, curve, part in zip(heights, curves, split(state), strict=False):
             height.append(0.0 if part is None else curve(part, _us(at)))
 
     for at in sorted({*every(0.05, 0, end), *TRAFFIC}):

@@ -35,17 +35,12 @@ class Context(NamedTuple):
     degraded: bool = False
     rule: str | None = None
     token: str | None = None
-    rules: tuple[Parts, ...] = ()
-    """What decisions about each limit are made of; they are made when somebody asks."""
     mark: Any = None
     """Where a place in line was booked; only the engine that booked it reads this."""
     receipt: Receipt | None = None
 
 
 ENGINE: Final = Context()
-
-Parts: TypeAlias = tuple[str, Limit, Answer, Context]
-"""What a decision is made of: whom it is about, by which limit, the answer, and the rest."""
 
 
 class NoLimit(Limit):
@@ -75,36 +70,39 @@ class Decision:
     >>> bool(decision), decision.remaining, decision.algorithm
     (True, 99, 'sliding_window')
 
-    It is made of four things. Engines and front doors may look at those; everybody else finds what they need under a name of its own.
+    Engines and front doors may look at what it is made of; everybody else finds what they need under a name of its own.
     """
 
-    __slots__ = ("answer", "context", "key", "limited_by")
+    __slots__ = ("answer", "context", "key", "limited_by", "several")
 
     def __init__(
-        self, key: str, limited_by: Limit, answer: Answer, context: Context = ENGINE
+        self,
+        key: str,
+        limited_by: Limit,
+        answer: Answer,
+        context: Context = ENGINE,
+        several: tuple[Decision, ...] = (),
     ) -> None:
         self.key = key
         """Whom it is about. With several charges: the one that denied, or that has the least left."""
         self.limited_by = limited_by
         self.answer = answer
         self.context = context
-
-    @property
-    def parts(self) -> Parts:
-        """What it is made of, side by side: `Decision(*parts)` is the same decision."""
-        return self.key, self.limited_by, self.answer, self.context
+        self.several = several
+        """Where several limits were asked: the answer of each, in order."""
 
     def __bool__(self) -> bool:
         return self.answer[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Decision) and self.parts == other.parts
+        return isinstance(other, Decision) and self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
-        return hash(self.parts)
+        return hash(self.__reduce__())
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Decision, self.parts
+        made_of = (self.key, self.limited_by, self.answer, self.context, self.several)
+        return Decision, made_of
 
     @property
     def allowed(self) -> bool:
@@ -200,14 +198,13 @@ class Decision:
     @property
     def rules(self) -> tuple[Decision, ...]:
         """The answer of every limit that was asked, in order: shadows too, and none if nothing was asked."""
-        asked = tuple([Decision(*parts) for parts in self.context.rules])
-        return asked or ((self,) if self.limited else ())
+        return self.several or ((self,) if self.limited else ())
 
     def after_waiting(self) -> Decision:
         """The same answer once the wait that it asked for is over."""
         allowed, remaining, waited_us, reset_after_us, level = self.answer
         answer = (allowed, remaining, 0, reset_after_us - waited_us, level)
-        return Decision(self.key, self.limited_by, answer, self.context)
+        return Decision(self.key, self.limited_by, answer, self.context, self.several)
 
     def __repr__(self) -> str:
         verdict = "allowed" if self else "denied"

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from .algorithms import Answer, Limit
-    from .decision import Parts
     from .errors import EngineError
     from .rules.explain import Trace
     from .rules.match import Rulebook
@@ -179,12 +178,12 @@ class Ruled(Generic[H]):
         }
         if "raise" in says.values() and "closed" not in says.values():
             raise error
-        answers = [
-            answer
+        decisions = [
+            decision
             for charge in question.charges
-            for answer in _without_engine(charge, says.get(charge.rule, "open"))
+            for decision in _without_engine(charge, says.get(charge.rule, "open"))
         ]
-        return combined(answers) if says else shadows_only(answers)
+        return combined(decisions) if says else shadows_only(decisions)
 
     def _when_failed(self, rule_id: str) -> OnError:
         """What a rule says now; it may have gone since the engine was asked."""
@@ -192,13 +191,13 @@ class Ruled(Generic[H]):
         return self._on_error if rule is None or rule.on_error is None else rule.on_error
 
 
-def _without_engine(charge: Charge, on_error: OnError) -> list[Parts]:
+def _without_engine(charge: Charge, on_error: OnError) -> list[Decision]:
     """What one charge is answered when nobody was asked."""
     closed = on_error != "open"
     answer: Answer = (False, 0, CLOSED_RETRY_US, 0, 0) if closed else (True, 0, 0, 0, 0)
     source: Any = "shadow" if charge.kind is Kind.SHADOW else "closed" if closed else "open"
     return [
-        (charge.key, limit, answer, Context(source, True, charge.rule))  # noqa: FBT003 - as everywhere
+        Decision(charge.key, limit, answer, Context(source, True, charge.rule))  # noqa: FBT003 - as everywhere
         for limit in charge.limits
     ]
 
@@ -207,14 +206,14 @@ def enforced(decision: Decision) -> Decision:
     """The engine's answer, with shadows kept from speaking for the request."""
     if decision.context[0] != "shadow":
         return decision
-    return shadows_only(decision.context.rules or (decision.parts,))
+    return shadows_only(decision.several or (decision,))
 
 
-def shadows_only(answers: Sequence[Parts]) -> Decision:
+def shadows_only(decisions: Sequence[Decision]) -> Decision:
     """The request passes, whatever these say."""
-    degraded = any(answer[3].degraded for answer in answers)
-    context = Context(degraded=degraded, rules=tuple(answers))
-    return Decision(answers[0][0], NO_LIMIT, UNLIMITED, context)
+    degraded = any(one.degraded for one in decisions)
+    context = Context(degraded=degraded)
+    return Decision(decisions[0].key, NO_LIMIT, UNLIMITED, context, tuple(decisions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,5 +258,5 @@ def explained(trace: Trace, decision: Decision | None) -> Explanation:
 
 
 def _of_shadow(decision: Decision) -> Decision:
-    key, limit, answer, context = decision.parts
-    return Decision(key, limit, answer, context._replace(source="shadow"))
+    context = decision.context._replace(source="shadow")
+    return Decision(decision.key, decision.limited_by, decision.answer, context)

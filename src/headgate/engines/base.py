@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlia
 from ..algorithms import NEVER
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import require_text
-from ..decision import Context, Decision, Parts
+from ..decision import Context, Decision
 
 if TYPE_CHECKING:
     from typing import Self
@@ -276,31 +276,33 @@ class Awaited:
         return call(*args, **kwargs)
 
 
-def combined(answers: Sequence[Parts], **context: Any) -> Decision:
+def combined(decisions: Sequence[Decision], **context: Any) -> Decision:
     """One decision for a request of several charges.
 
     It speaks for the limit that matters most: of those that deny, the one that takes longest to let the
     request pass; else the one with the least left. Shadows are reported, but speak for nobody.
     """
-    binding = answers[0]
-    degraded = binding[3][1]
-    for one in answers[1:]:
+    binding = decisions[0]
+    degraded = binding.context.degraded
+    for one in decisions[1:]:
         if _matters_more(one, binding):
             binding = one
-        degraded = degraded or one[3][1]
-    if len(answers) == 1 and not context:
-        return Decision(*binding)
-    key, limit, answer, own = binding
-    rules = tuple(answers) if len(answers) > 1 else ()
-    together = Context(own.source, degraded, own.rule, None, rules, None, own.receipt)
-    return Decision(key, limit, answer, together._replace(**context) if context else together)
+        degraded = degraded or one.context.degraded
+    several = tuple(decisions) if len(decisions) > 1 else ()
+    if not (several or context):
+        return binding
+    own = binding.context
+    wanted = {"degraded": degraded, "token": None, "mark": None, **context}
+    if any(getattr(own, name) != value for name, value in wanted.items()):
+        own = own._replace(**wanted)
+    return Decision(binding.key, binding.limited_by, binding.answer, own, several)
 
 
-def _matters_more(one: Parts, than: Parts) -> bool:
+def _matters_more(one: Decision, than: Decision) -> bool:
     """Whether `one` should speak for the request rather than `than`."""
-    answer, other = one[2], than[2]
-    if one[3][0] == "shadow" or than[3][0] == "shadow":
-        return one[3][0] != "shadow"
+    answer, other = one.answer, than.answer
+    if one.source == "shadow" or than.source == "shadow":
+        return one.source != "shadow"
     if answer[0] and other[0]:
         return answer[1] < other[1]
     if answer[0] or other[0]:

@@ -20,7 +20,7 @@ from ..algorithms import NEVER, Concurrency, Limit, TokenBucket
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import Charge, Kind, Request, require_cost, require_key
 from ..clock import Clock, SystemClock
-from ..decision import ENGINE, Context, Decision, Parts, Source
+from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._core import Core
 from ._hits import Known, hit_of, run_of, take_all_of
@@ -138,7 +138,7 @@ class MemoryEngine:
 
     def leave_line(self, decision: Decision) -> None:
         """Give back a place in line, if it is the last."""
-        key, limit, _, context = decision.parts
+        key, limit, context = decision.key, decision.limited_by, decision.context
         if not isinstance(limit, TokenBucket) or context.mark is None:
             return
         mark, cost = context.mark
@@ -331,28 +331,28 @@ class MemoryEngine:
 
     def _grant(self, request: Request, steps: list[Step], now_us: int) -> Decision:
         """Write every charge."""
-        answers = [self._written(step, step.after, step.answer, now_us) for step in steps]
+        decisions = [self._written(step, step.after, step.answer, now_us) for step in steps]
         if request.reserve_us:
-            return combined(answers, token=self._reserve(request, steps, now_us))
+            return combined(decisions, token=self._reserve(request, steps, now_us))
         charge, limit, table, _, after, answer, _ = steps[0]
         if request.wait_us and len(steps) == 1 and answer[2] and isinstance(limit, TokenBucket):
             self._note_line(table, charge.key, limit, after, now_us)
-            return combined(answers, mark=(after, charge.cost))
-        return combined(answers, token=request.token) if request.token else combined(answers)
+            return combined(decisions, mark=(after, charge.cost))
+        return combined(decisions, token=request.token) if request.token else combined(decisions)
 
     def _deny(self, steps: list[Step], now_us: int) -> Decision:
         """Write nothing, except what a denial itself changes."""
-        answers = []
+        decisions = []
         for step in steps:
             after, answer = step.before, step.answer
             if answer[0]:
                 answer = step.limit.peek(step.before, now_us, step.charge.cost)
             elif step.first:
                 after = step.after
-            answers.append(self._written(step, after, answer, now_us))
-        return combined(answers)
+            decisions.append(self._written(step, after, answer, now_us))
+        return combined(decisions)
 
-    def _written(self, step: Step, after: State, answer: Answer, now_us: int) -> Parts:
+    def _written(self, step: Step, after: State, answer: Answer, now_us: int) -> Decision:
         """Write what has become of a step's state, and say how the step was answered."""
         core, charge = self._core, step.charge
         shared = core.keep(step.table, charge.key, step.before, after, now_us)
@@ -361,7 +361,7 @@ class MemoryEngine:
         if shared or charge.rule is not None or charge.kind is Kind.SHADOW:
             source: Source = "shadow" if charge.kind is Kind.SHADOW else "engine"
             context = Context(source, shared, charge.rule)
-        return charge.key, step.limit, answer, context
+        return Decision(charge.key, step.limit, answer, context)
 
     def _note_line(
         self, table: Table, key: str, limit: TokenBucket, state: State, now_us: int

@@ -19,7 +19,7 @@ from ..rate import span_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ..decision import Context, Decision, Parts
+    from ..decision import Context, Decision
 
 MAX_BLOCKS: Final = 1_000
 ROOM: Final = 4 * MAX_BLOCKS
@@ -50,23 +50,23 @@ class Blocks:
         blocked, times = self._denied, iter(denied_ns)
         at_us = 0
         for decision in decisions:
-            rules = decision.context[4]
             if not decision.answer[0]:
                 at_us = (next(times) + epoch_ns) // 1000
-                for part in rules or (decision.parts,):
-                    self._note(part, at_us)
-            elif rules:
-                for part in rules:
-                    if part[0] in blocked:
-                        self._note(part, at_us)
+                for one in decision.several or (decision,):
+                    self._note(one, at_us)
+            elif decision.several:
+                for one in decision.several:
+                    if one.key in blocked:
+                        self._note(one, at_us)
             elif decision.key in blocked:  # All that most decisions cost.
-                self._note(decision.parts, at_us)
+                self._note(decision, at_us)
         if self._many >= ROOM:
             self._cut(at_us)
 
-    def _note(self, part: Parts, at_us: int) -> None:
+    def _note(self, decision: Decision, at_us: int) -> None:
         """What one limit said: something passed it, or its key is blocked from then on."""
-        key, limit, (allowed, remaining, retry_after_us, _, _), context = part
+        key, limit, context = decision.key, decision.limited_by, decision.context
+        allowed, remaining, retry_after_us, _, _ = decision.answer
         own = self._denied.get(key)
         which = (context[2], limit.identity)
         if allowed:

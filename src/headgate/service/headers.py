@@ -35,7 +35,7 @@ def decision_lines(decision: Decision, took_ns: int) -> bytes:
     r"""The header lines of a decision, each ended by `\r\n`, in lower case, with the content type before them."""
     limit, context = decision.limited_by, decision.context
     allowed, remaining, retry_after_us, reset_after_us, _ = decision.answer
-    if context[4] or limit is NO_LIMIT or retry_after_us < 0 or took_ns >= NS_PER_SECOND:
+    if decision.several or limit is NO_LIMIT or retry_after_us < 0 or took_ns >= NS_PER_SECOND:
         return _lines_of_several(decision, took_ns)
     known = _known.get(id(limit))
     if known is None or known[2] != context[2]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..board.model import Block
     from ..board.sketch import Hot
     from ..clock import Clock
-    from ..decision import Context, Decision
+    from ..decision import Decision
     from ..engines.base import Run
     from .tracing import Tracing
 
@@ -52,7 +52,7 @@ FIRST: Final = itemgetter(0)
 NAME: Final = attrgetter("name")
 PARTS: Final = attrgetter("key", "limited_by", "answer", "context")
 RULE: Final = itemgetter(2)
-RULES: Final = itemgetter(4)
+SEVERAL: Final = attrgetter("several")
 """Where a decision's parts keep them; `Context` and `Answer` are tuples."""
 
 
@@ -220,8 +220,9 @@ class Recorder:
         self._sketch.add(keys)
         if denied_ns or self._blocks:
             self._fold_denials(decisions, denied_ns)
-        if any(map(RULES, contexts)):
-            self._fold_shadows(contexts)
+        several = list(filter(None, map(SEVERAL, decisions)))
+        if several:
+            self._fold_shadows(several)
         self._requests += len(decisions)
         self._denied += len(denied_ns)
 
@@ -244,12 +245,12 @@ class Recorder:
                 self._checks[context.rule, limit.name, False, context.source] -= 1
                 self._checks[context.rule, limit.name, None, context.source] += 1
 
-    def _fold_shadows(self, contexts: Iterable[Context]) -> None:
+    def _fold_shadows(self, requests: Iterable[Sequence[Decision]]) -> None:
         """Count rules that would have denied, if they were enforced."""
-        for context in contexts:
-            for _, limit, answer, own in context.rules:
-                if own.source == "shadow" and not answer[0]:
-                    self._checks[own.rule, limit.name, False, own.source] += 1
+        for decisions in requests:
+            for one in decisions:
+                if one.source == "shadow" and not one:
+                    self._checks[one.rule, one.algorithm, False, one.source] += 1
 
     @property
     def totals(self) -> Totals:

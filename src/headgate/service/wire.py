@@ -175,7 +175,8 @@ def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
     """The JSON form of a decision."""
     limit, context = decision.limited_by, decision.context
     allowed, remaining, retry_us, reset_us, level = decision.answer
-    if context is ENGINE and retry_us >= 0 and reason is None:  # The usual case.
+    usual = context is ENGINE and reason is None and not decision.several
+    if usual and retry_us >= 0:
         return PlainAnswer(
             decision.key,
             allowed,
@@ -203,7 +204,7 @@ def answer_of(decision: Decision, reason: str | None = None) -> PlainAnswer:
         degraded=context.degraded,
         token=context.token,
         reason=reason,
-        rules=tuple(answer_of(one) for one in decision.rules) if context.rules else (),
+        rules=tuple(map(answer_of, decision.several)),
     )
 
 

@@ -24,7 +24,7 @@ from ...algorithms import (
 )
 from ...algorithms.adaptive import CANDIDATES
 from ...charge import Charge, Kind, Request, require_key
-from ...decision import ENGINE, Context, Decision, Parts, Receipt, Source
+from ...decision import ENGINE, Context, Decision, Receipt, Source
 from ...errors import EngineError, UsageError
 from ..base import Usage, combined
 from .failures import nonsense
@@ -343,19 +343,19 @@ class Codec:
         request = part.request
         waiting = bool(request.wait_us) and first == 1 and reply[at + 2] > 0
         places = range(at, at + NUMBERS_PER_STEP * len(part.keys), NUMBERS_PER_STEP)
-        answers = [
-            _parts(
+        decisions = [
+            _decision(
                 charge, limit, reply, place,
                 waiting=waiting, receipt=_receipt(reply, place) if self._receipts else None,
             )
             for place, (charge, limit) in zip(places, part.steps, strict=True)
         ]  # fmt: skip
         if waiting:
-            return combined(answers, mark=(reply[0], reply[at + 4], request.charges[0].cost))
-        denied = any(not answer[0] and own.source != "shadow" for _, _, answer, own in answers)
+            return combined(decisions, mark=(reply[0], reply[at + 4], request.charges[0].cost))
+        denied = any(not one and one.source != "shadow" for one in decisions)
         if part.token is not None and not denied:
-            return combined(answers, token=self.full_token(part))
-        return combined(answers)
+            return combined(decisions, token=self.full_token(part))
+        return combined(decisions)
 
     def full_token(self, part: Part) -> str | None:
         """The name a caller settles by: on Cluster it also says where the record is."""
@@ -433,9 +433,9 @@ def _packed_rule(limit: Limit, now_us: int) -> bytes:
     return struct.pack(f"<B{len(numbers)}d", code, *numbers)
 
 
-def _parts(
+def _decision(
     charge: Charge, limit: Limit, reply: Reply, at: int, *, waiting: bool, receipt: Receipt | None
-) -> Parts:
+) -> Decision:
     allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
     if waiting:
         level = 0  # It is the backlog of the place in line.
@@ -444,4 +444,4 @@ def _parts(
     if charge.rule is not None or charge.kind is Kind.SHADOW or receipt is not None:
         source: Source = "shadow" if charge.kind is Kind.SHADOW else "engine"
         context = Context(source, rule=charge.rule, receipt=receipt)
-    return charge.key, limit, answer, context
+    return Decision(charge.key, limit, answer, context)

@@ -206,7 +206,7 @@ class Operations:
 
     def leave_line(self, decision: Decision) -> Errand | None:
         """Give a place in line back; nothing to do for who has none."""
-        key, limit, _, context = decision.parts
+        key, limit, context = decision.key, decision.limited_by, decision.context
         if context.mark is None or not isinstance(limit, TokenBucket):
             return None
         body = self.codec.head() + struct.pack("<ddd", *context.mark) + self.codec.rule(limit)

@@ -108,7 +108,7 @@ def _joined(
         for group, decision in zip(groups, decisions, strict=True)
         for charge, parts in zip(group.charges, _per_charge(group, decision), strict=True)
     }
-    ordered = [one.parts for charge in request.charges for one in answers[id(charge)]]
+    ordered = [one for charge in request.charges for one in answers[id(charge)]]
     return combined(ordered) if token is None else combined(ordered, token=token)
 
 
