@@ -6,6 +6,7 @@ first. Everything a server writes is in one folder, which goes the same way.
 """
 
 import contextlib
+import os
 import random
 import shutil
 import signal
@@ -21,8 +22,11 @@ HOST = "127.0.0.1"
 
 # Below the range from which the kernel takes ports for outgoing connections, so that no client is
 # given the port of a server that is down and about to come back. Redis Cluster needs port + 10,000
-# as well.
-_PORTS = range(11_000, 21_000)
+# as well. Each of the test workers that run side by side has its share: between looking at a port and
+# starting a server on it there is always an instant in which another could do the same.
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_PORTS = range(11_000 + _WORKER, 21_000, _WORKERS)
 _BUS_OFFSET = 10_000
 
 
@@ -166,8 +170,8 @@ def wait_until(condition: Callable[[], bool], what: str, *, within_s: float = 10
 def free_ports(count: int) -> list[int]:
     """Return distinct ports on which nothing listens, nor on the bus port of each.
 
-    They are drawn from the system's randomness, not from the generator that tests may seed, so test
-    workers side by side do not draw the same ones.
+    They are drawn from the system's randomness, not from the generator that tests may seed, so two runs
+    side by side hardly draw the same ones.
     """
     free: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
