@@ -84,7 +84,7 @@ class ExponentialBackoff(Candidate):
         if state is not None:
             was, count, pressure = state
             if was is not start and was < start:
-                count = 0  # Unless there is pressure: then it is looked at more closely.
+                count = 0
         if pressure is None:
             remaining = limit - count - cost
             if remaining >= 0:
@@ -94,13 +94,13 @@ class ExponentialBackoff(Candidate):
     def _take_under_pressure(
         self, state: Backoff | None, now_us: int, cost: int
     ) -> tuple[Backoff | None, Answer]:
-        """Take units that do not fit, or from somebody who was denied before."""
+        """Take what does not fit, or from somebody who was denied before."""
         start, count, (denials, level, denied, cool_us) = self._current(state, now_us)
-        start_us: int = start
         cools = self._cooling(cool_us, now_us)
         if not cools:
             remaining = (self.limit >> level or 1) - count - cost
             if remaining >= 0:
+                start_us: int = start
                 # Each level takes a quiet window to be forgiven.
                 left_us = start_us + max(1, level + denied) * self.window_us - now_us
                 after = _packed(start, count + cost, (0, level, denied, cool_us))
@@ -111,9 +111,15 @@ class ExponentialBackoff(Candidate):
                 level = min(level + 1, self.max_level)
                 if level == self.max_level:
                     cool_us = now_us
-        after = (start, count, (denials, level, 1, cool_us))
-        answer = self._answer(after, now_us, allowed=False)
-        return (state if cools and after == state else after), answer
+        pressed = (denials, level, 1, cool_us)
+        answer = self._answer((start, count, pressed), now_us, allowed=False)
+        if cools and denied and state is not None and state[0] is start:
+            known: Pressure = state[2]
+            if (
+                known[3] == cool_us
+            ):  # Nothing changes for one that cools down and was denied before.
+                return state, answer
+        return (start, count, pressed), answer
 
     def charge(self, state: Backoff | None, now_us: int, cost: int) -> Backoff | None:
         """`force` without the answer."""
@@ -199,7 +205,8 @@ class ExponentialBackoff(Candidate):
         ended = was is not start and was < start
         if pressure is None:
             return (start, 0 if ended else count, CALM)
-        denials, level, denied, cool_us = pressure
+        known: Pressure = pressure
+        denials, level, denied, cool_us = known
         cool_us = min(cool_us, now_us)
         if not ended:
             return (start, count, (denials, level, denied, cool_us))

@@ -112,7 +112,7 @@ class TokenBucket(Candidate):
                 backlog -= passed_us << GRAIN_BITS
                 if backlog < 0:
                     backlog = 0
-        backlog += cost * self.emission
+        backlog += self.emission if cost == 1 else cost * self.emission
         return now_us << STAMP_SHIFT | (backlog if backlog < MAX_EXACT else MAX_EXACT)
 
     def line_up(
