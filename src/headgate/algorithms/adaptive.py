@@ -26,7 +26,8 @@ Trio: TypeAlias = tuple[State, State, State]
 Three: TypeAlias = tuple[Any, Any, Any]
 """What a window and a backoff are made of."""
 Flat: TypeAlias = tuple[Any, Any, Any, State, Any, Any, Any]
-UNUSED: Final[Three] = (None, None, None)
+UNUSED: Final[Flat] = (None, 0, 0, None, None, 0, None)
+"""The first part of a window, of a bucket and of a backoff is `None` as long as nobody has asked them."""
 
 
 class Adaptive(Limit):
@@ -55,24 +56,32 @@ class Adaptive(Limit):
 
     def take(self, state: Flat | None, now_us: int, cost: int) -> tuple[Flat | None, Answer]:
         """Let the chosen test decide; charge the others with what it admits."""
-        first, second, third = split(state)
+        known = UNUSED if state is None else state
+        start, previous, current, bucket, began, count, pressure = known
         index = self._index
-        before = first if index == 0 else second if index == 1 else third
+        before = bucket
+        if index == 0:
+            before = None if start is None else (start, previous, current)
+        elif index == 2:
+            before = None if began is None else (began, count, pressure)
         after, answer = self._test.take(before, now_us, cost)
         if after is before:
             return state, answer
         if answer[0]:
-            window, bucket, backoff = self.candidates
-            first = after if index == 0 else window.charge(first, now_us, cost)
-            second = after if index == 1 else bucket.charge(second, now_us, cost)
-            third = after if index == 2 else backoff.charge(third, now_us, cost)
-        elif index == 0:
-            first = after
-        elif index == 1:
-            second = after
-        else:
-            third = after
-        return _joined(first, second, third), answer
+            known = self._charged(known, now_us, cost)
+        return _with(known, index, after), answer
+
+    def _charged(self, state: Flat, now_us: int, cost: int) -> Flat:
+        """The state with those charged that were not asked."""
+        start, previous, current, bucket, began, count, pressure = state
+        window, tokens, backoff = self.candidates
+        if self._index != 0:
+            start, previous, current = window.charge((start, previous, current), now_us, cost)
+        if self._index != 1:
+            bucket = tokens.charge(bucket, now_us, cost)
+        if self._index != 2:
+            began, count, pressure = backoff.charge((began, count, pressure), now_us, cost)
+        return (start, previous, current, bucket, began, count, pressure)
 
     def peek(self, state: Flat | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""
@@ -147,10 +156,21 @@ def split(state: Flat | None) -> Trio:
 
 def _joined(window: Three | None, bucket: State, backoff: Three | None) -> Flat:
     """The inverse of `split`."""
-    start, previous, current = UNUSED
+    start, previous, current, _, began, count, pressure = UNUSED
     if window is not None:
         start, previous, current = window
-    began, count, pressure = UNUSED
     if backoff is not None:
         began, count, pressure = backoff
     return (start, previous, current, bucket, began, count, pressure)
+
+
+def _with(state: Flat, index: int, part: State) -> Flat:
+    """The state with one candidate's part replaced."""
+    start, previous, current, bucket, began, count, pressure = state
+    if index == 1:
+        return (start, previous, current, part, began, count, pressure)
+    three: Three = part
+    first, second, third = three
+    if index == 0:
+        return (first, second, third, bucket, began, count, pressure)
+    return (start, previous, current, bucket, first, second, third)

@@ -169,7 +169,7 @@ class Candidate(Limit):
     __slots__ = ()
 
     def charge(self, state: State, now_us: int, cost: int) -> State:
-        """What `force` makes of the state."""
+        """What `force` makes of the state; the cost is at least 1."""
         raise NotImplementedError
 
 

@@ -41,6 +41,7 @@ Backoff: TypeAlias = tuple[Start, int, Any]
 """With a pressure, or `None`."""
 
 CALM: Final[Pressure] = (0, 0, 0, 0)
+UNUSED: Final[Backoff] = (None, 0, None)
 
 
 class ExponentialBackoff(Candidate):
@@ -95,7 +96,8 @@ class ExponentialBackoff(Candidate):
         self, state: Backoff | None, now_us: int, cost: int
     ) -> tuple[Backoff | None, Answer]:
         """Take what does not fit, or from somebody who was denied before."""
-        start, count, (denials, level, denied, cool_us) = self._current(state, now_us)
+        known = UNUSED if state is None else state
+        start, count, (denials, level, denied, cool_us) = self._current(known, now_us)
         cools = self._cooling(cool_us, now_us)
         if not cools:
             remaining = (self.limit >> level or 1) - count - cost
@@ -114,28 +116,24 @@ class ExponentialBackoff(Candidate):
         pressed = (denials, level, 1, cool_us)
         answer = self._answer((start, count, pressed), now_us, allowed=False)
         if cools and denied and state is not None and state[0] is start:
-            known: Pressure = state[2]
-            if (
-                known[3] == cool_us
-            ):  # Nothing changes for one that cools down and was denied before.
+            before: Pressure = state[2]
+            if before[3] == cool_us:  # Nothing changes: it cools down, and was denied before.
                 return state, answer
         return (start, count, pressed), answer
 
-    def charge(self, state: Backoff | None, now_us: int, cost: int) -> Backoff | None:
-        """`force` without the answer."""
-        if not cost:
-            return state
+    def charge(self, state: Backoff, now_us: int, cost: int) -> Backoff:
+        """`force` without the answer; the start is `None` of what was never used."""
         start, count, (_, level, denied, cool_us) = self._current(state, now_us)
         count += cost
         if count > MAX_EXACT:
             count = MAX_EXACT
-        if state is None or state[2] is None:
+        if state[2] is None:
             return (start, count, None)
         return _packed(start, count, (0, level, denied, cool_us))
 
     def peek(self, state: Backoff | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer; a peek is never counted as a denial."""
-        current = self._current(state, now_us)
+        current = self._current(state or UNUSED, now_us)
         _, count, (_, level, _, cool_us) = current
         if cost > self.limit:
             _, remaining, _, reset_after_us, _ = self._answer(current, now_us, allowed=False)
@@ -145,8 +143,8 @@ class ExponentialBackoff(Candidate):
 
     def force(self, state: Backoff | None, now_us: int, cost: int) -> tuple[Backoff | None, Answer]:
         """Charge without asking; like any admission it ends a run of denials."""
-        after = self.charge(state, now_us, cost)
-        return after, self._answer(self._current(after, now_us), now_us, allowed=True)
+        after = self.charge(state or UNUSED, now_us, cost) if cost else state
+        return after, self._answer(self._current(after or UNUSED, now_us), now_us, allowed=True)
 
     def mark(self, state: Backoff) -> Start:
         """The start of the window that was charged."""
@@ -166,7 +164,7 @@ class ExponentialBackoff(Candidate):
 
     def used(self, state: Backoff | None, now_us: int) -> int:
         """What was admitted in the window that is running."""
-        return self._current(state, now_us)[1]
+        return self._current(state or UNUSED, now_us)[1]
 
     def limit_at(self, level: int) -> int:
         """The limit that holds at `level`: halved each time, but at least 1 unless it is 0."""
@@ -194,14 +192,14 @@ class ExponentialBackoff(Candidate):
         require_whole("denied", denied, 0, 1)
         return _packed(start_us, count, (denials, level, denied, cool_us))
 
-    def _current(self, state: Backoff | None, now_us: int) -> tuple[Start, int, Pressure]:
+    def _current(self, state: Backoff, now_us: int) -> tuple[Start, int, Pressure]:
         """The state as it stands at `now_us`, with every window that has ended accounted for."""
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
-        if state is None:
-            return (start, 0, CALM)
         was, count, pressure = state
+        if was is None:
+            return (start, 0, CALM)
         ended = was is not start and was < start
         if pressure is None:
             return (start, 0 if ended else count, CALM)

@@ -124,18 +124,16 @@ class SlidingWindow(Candidate):
         reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
         return state, (True, max(0, room // self.steps), 0, reset_after_us, 0)
 
-    def charge(self, state: Counters | None, now_us: int, cost: int) -> Counters | None:
-        """`force` without the answer."""
-        if not cost:
-            return state
+    def charge(self, state: Counters, now_us: int, cost: int) -> Counters:
+        """`force` without the answer; the start is `None` of what was never used."""
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
-        previous = current = 0
-        if state is not None:
-            was, previous, current = state
-            if was is not start:
-                previous, current = self._moved(state, start_us)
+        was, previous, current = state
+        if was is None:
+            previous = current = 0
+        elif was is not start:
+            previous, current = self._moved(state, start_us)
         current += cost
         return start, previous, current if current < self.most else self.most
 

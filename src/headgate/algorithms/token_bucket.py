@@ -101,8 +101,6 @@ class TokenBucket(Candidate):
 
     def charge(self, state: State, now_us: int, cost: int) -> State:
         """`force` without the answer."""
-        if not cost:
-            return state
         backlog = 0
         if state is not None:
             stamp_us: int = state >> STAMP_SHIFT
