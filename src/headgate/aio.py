@@ -94,8 +94,11 @@ class AsyncLimiter:
             bound = self._bound[algorithm][rate]
         except (KeyError, TypeError):
             bound = self._bind(rate, algorithm)
-        decision = bound(key, cost)
-        return decision if isinstance(decision, Decision) else await decision
+        answer: Any = bound(key, cost)
+        if self._at_once is None and not isinstance(answer, Decision):
+            answer = await answer
+        decision: Decision = answer
+        return decision
 
     async def check(
         self, key: str, rate: RateLike, cost: int = 1, algorithm: str | None = None
@@ -196,11 +199,17 @@ class AsyncLimiter:
         return bound
 
     def _bind_all(self, limits: tuple[Limit, ...]) -> AsyncHit:
-        async def hit(key: str, cost: int) -> Decision:
-            charges = tuple(Charge(key, limit, cost) for limit in limits)
-            return (await self._engine.decide([Request(charges)]))[0]
+        at_once = self._at_once
 
-        return hit
+        def request(key: str, cost: int) -> Request:
+            return Request(tuple(Charge(key, limit, cost) for limit in limits))
+
+        async def hit(key: str, cost: int) -> Decision:
+            return (await self._engine.decide([request(key, cost)]))[0]
+
+        if at_once is None:
+            return hit
+        return lambda key, cost: at_once.decide([request(key, cost)])[0]
 
 
 class AsyncKeyLimit:
