@@ -64,7 +64,7 @@ test: check servers ## Run the checks, every test and every example in the docum
 
 # The compiled build is put into a folder, whose packages come before those of the environment.
 COMPILED := build/compiled
-FIRST_TESTS := tests/unit/algorithms tests/unit/test_charge.py tests/unit/engines/test_memory.py tests/conformance/test_memory.py
+FIRST_TESTS := tests/unit/algorithms tests/unit/test_charge.py tests/unit/test_decision.py tests/unit/engines/test_memory.py tests/conformance/test_memory.py
 CORE_TESTS := $(FIRST_TESTS) tests/unit/engines/test_state_file.py tests/unit/test_limiter.py tests/unit/test_aio.py \
   tests/unit/test_fork.py tests/property/test_bounds.py tests/property/test_relations.py tests/property/test_retry_after.py tests/property/test_twins.py
 
