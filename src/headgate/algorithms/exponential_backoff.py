@@ -98,7 +98,7 @@ class ExponentialBackoff(Candidate):
         """Take what does not fit, or from somebody who was denied before."""
         known = UNUSED if state is None else state
         start, count, (denials, level, denied, cool_us) = self._current(known, now_us)
-        cools = self._cooling(cool_us, now_us)
+        cools = cool_us > 0 and now_us - cool_us < self.window_us
         if not cools:
             remaining = (self.limit >> level or 1) - count - cost
             if remaining >= 0:
