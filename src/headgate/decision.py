@@ -1,6 +1,6 @@
 """Decision: what every path answers.
 
-Building the answer can cost more than working it out, so a decision keeps four things as it finds them, and everything that can be
+Building the answer can cost more than working it out, so a decision keeps what it is made of as it finds it, and everything that can be
 derived is derived when it is read. In the compiled build it is an object in C, and an answer that nobody reads is never turned into Python's numbers.
 """
 
@@ -88,14 +88,15 @@ class Decision:
         self.limited_by = limited_by
         self.answer = answer
         self.context = context
-        self.several = several
-        """Where several limits were asked: the answer of each, in order."""
+        self.several = several  # Where several limits were asked: the answer of each, in order.
 
     def __bool__(self) -> bool:
         return self.answer[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Decision) and self.__reduce__() == other.__reduce__()
+        if not isinstance(other, Decision):
+            return NotImplemented
+        return self.__reduce__() == other.__reduce__()
 
     def __hash__(self) -> int:
         return hash(self.__reduce__())

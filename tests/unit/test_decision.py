@@ -1,4 +1,4 @@
-"""A decision as an object: a value that is equal to its like, can be sent elsewhere, and whose answers cannot be changed."""
+"""A decision as an object: a value that is equal to its like, can be sent elsewhere, and tells its parts by name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from typing import TYPE_CHECKING
+from unittest.mock import ANY
 
 import pytest
 
@@ -70,6 +71,11 @@ def test_it_is_equal_to_nothing_else(other: object) -> None:
     assert Decision("k", LIMIT, ALLOWED) != other
 
 
+def test_it_leaves_the_answer_to_others_that_know_better() -> None:
+    """As every value does."""
+    assert Decision("k", LIMIT, ALLOWED) == ANY
+
+
 def test_it_tells_what_it_is_made_of() -> None:
     """Each name says one thing about the limit, the answer or the context."""
     context = Context("cache", True, "rule", "token")  # noqa: FBT003 - as everywhere
@@ -116,8 +122,8 @@ def test_several_limits_are_told_in_order() -> None:
 
 
 @pytest.mark.parametrize("name", ["allowed", "remaining", "retry_after", "limit", "rule", "source"])
-def test_what_it_answers_cannot_be_changed(name: str) -> None:
-    """A denial stays one, whoever holds it."""
+def test_what_is_derived_is_read_only(name: str) -> None:
+    """Nobody turns a denial into something else by accident."""
     with pytest.raises(AttributeError):
         setattr(Decision("k", LIMIT, DENIED), name, True)
 

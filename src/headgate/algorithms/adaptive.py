@@ -8,8 +8,8 @@ is kept current. Whatever the deciding test admits is charged to the other two a
     take ──▶ chosen.take ── denied ──▶ nothing changes for the others
                   └─ allowed ──▶ the others are charged too
 
-The state is what the three candidates' states are made of, side by side, in the order of `CANDIDATES`: one object for a key instead of four,
-because with many keys each one is another wait for memory. `split` and `_joined` turn it into the three and back.
+The state is what the three candidates' states are made of, side by side, in the order of `CANDIDATES`, rather than a tuple of the three: with
+many keys each object is another wait for memory. `split` and `_joined` turn it into the three and back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Three: TypeAlias = tuple[Any, Any, Any]
 """What a window and a backoff are made of."""
 Flat: TypeAlias = tuple[Any, Any, Any, State, Any, Any, Any]
 UNUSED: Final[Flat] = (None, 0, 0, None, None, 0, None)
-"""The first part of a window, of a bucket and of a backoff is `None` as long as nobody has asked them."""
+"""The start of a window or a backoff, and a bucket, is `None` as long as nobody has asked for it."""
 
 
 class Adaptive(Limit):
@@ -85,8 +85,7 @@ class Adaptive(Limit):
 
     def peek(self, state: Flat | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer."""
-        index = self._index
-        return self._test.peek(split(state)[index], now_us, cost)
+        return self._test.peek(split(state)[self._index], now_us, cost)
 
     def force(self, state: Flat | None, now_us: int, cost: int) -> tuple[Flat | None, Answer]:
         """Charge all three without asking."""
@@ -118,8 +117,7 @@ class Adaptive(Limit):
 
     def used(self, state: Flat | None, now_us: int) -> int:
         """What the chosen test counts."""
-        index = self._index
-        return self._test.used(split(state)[index], now_us)
+        return self._test.used(split(state)[self._index], now_us)
 
     def idle_at_us(self, state: Flat) -> int:
         """When all three are idle."""

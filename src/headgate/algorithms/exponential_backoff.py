@@ -41,7 +41,7 @@ Backoff: TypeAlias = tuple[Start, int, Any]
 """With a pressure, or `None`."""
 
 CALM: Final[Pressure] = (0, 0, 0, 0)
-UNUSED: Final[Backoff] = (None, 0, None)
+NO_BACKOFF: Final[Backoff] = (None, 0, None)
 
 
 class ExponentialBackoff(Candidate):
@@ -96,7 +96,7 @@ class ExponentialBackoff(Candidate):
         self, state: Backoff | None, now_us: int, cost: int
     ) -> tuple[Backoff | None, Answer]:
         """Take what does not fit, or from somebody who was denied before."""
-        known = UNUSED if state is None else state
+        known = NO_BACKOFF if state is None else state
         start, count, (denials, level, denied, cool_us) = self._current(known, now_us)
         cools = cool_us > 0 and now_us - cool_us < self.window_us
         if not cools:
@@ -115,11 +115,9 @@ class ExponentialBackoff(Candidate):
                     cool_us = now_us
         pressed = (denials, level, 1, cool_us)
         answer = self._answer((start, count, pressed), now_us, allowed=False)
-        if cools and denied and state is not None and state[0] is start:
-            before: Pressure = state[2]
-            if before[3] == cool_us:  # Nothing changes: it cools down, and was denied before.
-                return state, answer
-        return (start, count, pressed), answer
+        same = cools and denied and known[0] is start and known[2] == pressed
+        # Nothing changes for one that cools down and was denied before.
+        return (state if same else (start, count, pressed)), answer
 
     def charge(self, state: Backoff, now_us: int, cost: int) -> Backoff:
         """`force` without the answer; the start is `None` of what was never used."""
@@ -133,18 +131,19 @@ class ExponentialBackoff(Candidate):
 
     def peek(self, state: Backoff | None, now_us: int, cost: int) -> Answer:
         """Say what `take` would answer; a peek is never counted as a denial."""
-        current = self._current(state or UNUSED, now_us)
+        current = self._current(state or NO_BACKOFF, now_us)
         _, count, (_, level, _, cool_us) = current
         if cost > self.limit:
             _, remaining, _, reset_after_us, _ = self._answer(current, now_us, allowed=False)
             return (False, remaining, NEVER, reset_after_us, level)
-        fits = count + cost <= self.limit_at(level)
-        return self._answer(current, now_us, allowed=fits and not self._cooling(cool_us, now_us))
+        cools = cool_us > 0 and now_us - cool_us < self.window_us
+        fits = not cools and count + cost <= self.limit_at(level)
+        return self._answer(current, now_us, allowed=fits)
 
     def force(self, state: Backoff | None, now_us: int, cost: int) -> tuple[Backoff | None, Answer]:
         """Charge without asking; like any admission it ends a run of denials."""
-        after = self.charge(state or UNUSED, now_us, cost) if cost else state
-        return after, self._answer(self._current(after or UNUSED, now_us), now_us, allowed=True)
+        after = self.charge(state or NO_BACKOFF, now_us, cost) if cost else state
+        return after, self._answer(self._current(after or NO_BACKOFF, now_us), now_us, allowed=True)
 
     def mark(self, state: Backoff) -> Start:
         """The start of the window that was charged."""
@@ -164,7 +163,7 @@ class ExponentialBackoff(Candidate):
 
     def used(self, state: Backoff | None, now_us: int) -> int:
         """What was admitted in the window that is running."""
-        return self._current(state or UNUSED, now_us)[1]
+        return self._current(state or NO_BACKOFF, now_us)[1]
 
     def limit_at(self, level: int) -> int:
         """The limit that holds at `level`: halved each time, but at least 1 unless it is 0."""
@@ -218,9 +217,6 @@ class ExponentialBackoff(Candidate):
         start_us = now_us - now_us % self.window_us
         bounds = self._now[0] = (start_us, start_us + self.window_us, start_us)
         return bounds
-
-    def _cooling(self, cool_us: int, now_us: int) -> bool:
-        return cool_us > 0 and now_us - cool_us < self.window_us
 
     def _answer(self, state: tuple[Start, int, Pressure], now_us: int, *, allowed: bool) -> Answer:
         start, count, (denials, level, denied, cool_us) = state

@@ -48,12 +48,12 @@ BUCKETS_NS: Final = (
 NS: Final = 1e-9
 BATCH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 
-FIRST: Final = itemgetter(0)
-NAME: Final = attrgetter("name")
 PARTS: Final = attrgetter("key", "limited_by", "answer", "context")
-RULE: Final = itemgetter(2)
 SEVERAL: Final = attrgetter("several")
-"""Where a decision's parts keep them; `Context` and `Answer` are tuples."""
+NAME: Final = attrgetter("name")
+FIRST: Final = itemgetter(0)
+RULE: Final = itemgetter(2)
+"""Where a decision and its parts keep them; `Context` and `Answer` are tuples."""
 
 
 class Series(NamedTuple):

@@ -83,3 +83,14 @@ def test_an_unknown_candidate_is_refused() -> None:
     """The message lists those there are."""
     with pytest.raises(UsageError, match="sliding_window, token_bucket, exponential_backoff, not"):
         Adaptive(10, MINUTE_US, chosen="fixed_window")
+
+
+def test_nothing_changes_while_its_backoff_cools_down() -> None:
+    """An engine then writes nothing for those who hammer on."""
+    limit = CHOICES["exponential_backoff"]
+    state, _ = limit.take(None, T_US, 10)
+    for _ in range(51):
+        state, _ = limit.take(state, T_US, 1)
+    same, answer = limit.take(state, T_US, 1)
+    assert not answer[0]
+    assert same is state

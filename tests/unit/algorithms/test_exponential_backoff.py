@@ -103,6 +103,14 @@ def test_a_peek_is_not_counted_as_a_denial() -> None:
         assert LIMIT.peek(state, T_US, 1) == (False, 0, SECOND_US, 2 * MINUTE_US, 0)
 
 
+def test_nothing_changes_while_it_cools_down() -> None:
+    """The state is the very same, so an engine writes nothing for those who hammer on."""
+    state = pressed(51)
+    same, answer = LIMIT.take(state, T_US + SECOND_US, 1)
+    assert not answer[0]
+    assert same is state
+
+
 def test_a_cost_that_can_never_fit_is_no_pressure() -> None:
     """It is the caller's mistake, and the level stays."""
     state = pressed(9)
