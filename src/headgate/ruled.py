@@ -197,7 +197,7 @@ def _without_engine(charge: Charge, on_error: OnError) -> list[Decision]:
     answer: Answer = (False, 0, CLOSED_RETRY_US, 0, 0) if closed else (True, 0, 0, 0, 0)
     source: Any = "shadow" if charge.kind is Kind.SHADOW else "closed" if closed else "open"
     return [
-        Decision(charge.key, limit, answer, Context(source, True, charge.rule))  # noqa: FBT003 - as everywhere
+        Decision(charge.key, limit, answer, Context(source, degraded=True, rule=charge.rule))
         for limit in charge.limits
     ]
 

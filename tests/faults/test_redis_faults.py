@@ -472,6 +472,7 @@ GARBAGE = [
     b"-ASK\r\n",
     b"-\r\n",
     b"*6\r\n" + b":1\r\n" * 6 + b":1\r\n" * 6,
+    b"*6\r\n" + b":1\r\n" * 5 + b",1.5\r\n",
     b"\0\xff\r\n",
     b"",
 ]

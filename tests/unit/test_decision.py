@@ -38,7 +38,7 @@ def several() -> Decision:
     "decision",
     [
         Decision("k", LIMIT, ALLOWED),
-        Decision("k", LIMIT, DENIED, Context("cache", True, "rule")),  # noqa: FBT003 - as everywhere
+        Decision("k", LIMIT, DENIED, Context("cache", degraded=True, rule="rule")),
         Decision("", NO_LIMIT, UNLIMITED),
         several(),
     ],
@@ -78,7 +78,8 @@ def test_it_leaves_the_answer_to_others_that_know_better() -> None:
 
 def test_it_tells_what_it_is_made_of() -> None:
     """Each name says one thing about the limit, the answer or the context."""
-    context = Context("cache", True, "rule", "token")  # noqa: FBT003 - as everywhere
+    reserved = "a reservation"
+    context = Context("cache", degraded=True, rule="rule", token=reserved)
     decision = Decision("k", LIMIT, (False, 2, 1_500_000, 3_000_000, 1), context)
     assert not decision
     assert not decision.allowed
@@ -90,7 +91,7 @@ def test_it_tells_what_it_is_made_of() -> None:
     )  # fmt: skip
     assert (decision.reset_after, decision.backoff_level, decision.never) == (3.0, 1, False)
     assert (decision.source, decision.degraded, decision.rule, decision.token) == (
-        "cache", True, "rule", "token",
+        "cache", True, "rule", reserved,
     )  # fmt: skip
     assert decision.limited
     assert decision.rules == (decision,)

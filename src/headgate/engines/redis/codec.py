@@ -313,10 +313,10 @@ class Codec:
             return None
         try:
             _, allowed, remaining, retry_after_us, reset_after_us, level = reply
-            sum(reply)
+            total = sum(reply)
         except (TypeError, ValueError):
             raise nonsense(reply) from None
-        if type(reply) is not list:  # Bytes are numbers, too.
+        if type(reply) is not list or type(total) is not int:  # Bytes are numbers, too.
             raise nonsense(reply)
         if allowed < 0:
             return None
@@ -405,10 +405,11 @@ def not_ours(key: str) -> EngineError:
 def _require_numbers(reply: object, count: int) -> None:
     if type(reply) is list and len(reply) == count:
         try:
-            sum(reply)  # Cheaper than to ask each one whether it is a number.
+            total = sum(reply)  # Cheaper than to ask each one whether it is a whole number.
         except TypeError:
             raise nonsense(reply) from None
-        return
+        if type(total) is int:
+            return
     raise nonsense(reply)
 
 

@@ -25,6 +25,7 @@ NONSENSE: list[Any] = [
     [],
     ALLOWED[:5],
     [*ALLOWED, 0],
+    [*ALLOWED[:5], 1.5],
     [NOW_US, 1, b"99", 0, 0, 0],
     [NOW_US, 1, None, 0, 0, 0],
     [b"x", 1, 99, 0, 0, 0],
