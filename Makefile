@@ -26,12 +26,14 @@ endef
 setup: $(VENV)/.ready ## Make .venv with everything in it; instant when nothing changed.
 
 # The environment is rebuilt from nothing when the lock file changes, so it never holds more than the
-# lock says. --require-hashes: a package that differs from the locked one is refused. --no-compile:
-# what is used gets compiled on first use, the rest never.
+# lock says. --require-hashes: a package that differs from the locked one is refused. --no-deps: the lock is
+# complete, and pip's resolver looks past a pin for a package that another one wants with an extra. --no-compile: what
+# is used gets compiled on first use, the rest never.
+PIP_INSTALL := pip install --quiet --no-compile --no-deps --require-hashes
 $(VENV)/.locked: requirements/dev.txt
 	@$(call require-python,setup)
 	$(PYTHON) -m venv --clear $(VENV)
-	$(RUN) pip install --quiet --no-compile --require-hashes -r requirements/dev.txt
+	$(RUN) $(PIP_INSTALL) -r requirements/dev.txt
 	@touch $@
 
 # The version is read from __init__.py when the package is installed.
@@ -50,7 +52,7 @@ serve: $(filter-out $(VENV)/.ready,$(SERVE_VENV)/.ready) ## Start the service on
 .venv-serve/.ready: requirements/serve.txt
 	@$(call require-python,serve)
 	$(PYTHON) -m venv --clear .venv-serve
-	.venv-serve/bin/python -m pip install --quiet --no-compile --require-hashes -r requirements/serve.txt
+	.venv-serve/bin/python -m $(PIP_INSTALL) -r requirements/serve.txt
 	@touch $@
 
 .PHONY: servers
@@ -65,7 +67,7 @@ test: check servers ## Run the checks, every test and every example in the docum
 # The compiled build is put into a folder, whose packages come before those of the environment.
 COMPILED := build/compiled
 FIRST_TESTS := tests/unit/algorithms tests/unit/test_charge.py tests/unit/test_decision.py tests/unit/engines/test_memory.py tests/conformance/test_memory.py
-CORE_TESTS := $(FIRST_TESTS) tests/unit/engines/test_state_file.py tests/unit/test_limiter.py tests/unit/test_aio.py \
+CORE_TESTS := $(FIRST_TESTS) tests/unit/engines/test_state_file.py tests/unit/engines/test_memory_bounds.py tests/unit/test_key_limit.py tests/unit/test_limiter.py tests/unit/test_aio.py \
   tests/unit/test_fork.py tests/property/test_bounds.py tests/property/test_relations.py tests/property/test_retry_after.py tests/property/test_twins.py
 
 .PHONY: test-compiled
@@ -96,12 +98,13 @@ wheel: setup ## Make the wheels in dist: the one of pure Python, and the compile
 	$(COMPILE) --directory dist
 
 .PHONY: check
-check: setup ## Formatting, lint, types, direction of imports, workflows.
+check: setup ## Formatting, lint, types, import contracts, layout, workflows.
 	$(RUN) ruff format --check
 	$(RUN) ruff check
 	$(RUN) mypy
 	$(RUN) pyright
 	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/python scripts/check-layout
 	$(VENV)/bin/zizmor --offline --no-progress --quiet .github
 
 .PHONY: format
@@ -117,8 +120,45 @@ cover: setup servers ## Run the tests with branch coverage; the report is build/
 bench: setup servers compiled ## Measure against other limiters, side by side.
 	$(RUN) bench.inprocess
 	$(RUN) bench.redis
+	$(RUN) bench.leases
 	$(RUN) bench.rules
+	$(RUN) bench.guards
+	$(RUN) bench.middleware
 	$(RUN) bench.service
+	$(RUN) bench.service.viewers
+	$(RUN) bench.resp
+	$(RUN) bench.cluster
+
+.PHONY: bounds
+bounds: setup servers ## Measure what one hostile caller can cost: CPU for each byte, memory for a million new names.
+	$(RUN) bench.bounds $(BOUNDS)
+
+# `make fuzz FUZZ="wire --executions 5000000"` names targets and how long.
+.PHONY: fuzz
+fuzz: setup ## Fuzz everything that reads bytes from outside; FUZZ="..." passes targets and --executions.
+	$(RUN) tests.fuzz $(FUZZ)
+
+# `make faults FAULTS="F1 E3 --seeds 5"` names faults and how often; SEEDS="0-999" names seeds of the simulator, and KILLS
+# is how often owners and leaders die on etcd.
+.PHONY: faults
+faults: setup servers ## Simulate 50,000 seeds, then break real stores and nodes under load; the report is build/faults/index.html.
+	$(RUN) headgate lab simulate --seeds $(or $(SEEDS),50000) --keep build/faults/seeds
+	$(RUN) headgate lab simulate --seeds $(or $(SEEDS),50000) --regions
+	$(RUN) tests.faults.campaign $(FAULTS)
+	HEADGATE_KILLS=$(or $(KILLS),50) $(RUN) pytest -q tests/faults/test_etcd_engine.py tests/faults/test_etcd_cluster.py
+# A missing server is installed by `make setup`; the frameworks are as old as pyproject.toml says.
+.PHONY: test-oldest
+test-oldest: setup ## Run the tests of integrations on the oldest frameworks they support.
+	$(PYTHON) -m venv --clear build/oldest
+	build/oldest/bin/python -m pip install --quiet uv==$(UV_VERSION)
+	build/oldest/bin/uv pip install --quiet --python build/oldest/bin/python -c requirements/oldest.txt --group servers \
+	  --editable '.[redis,rules,fastapi,flask,django,drf,httpx,requests,aiohttp,celery]' \
+	  pytest pytest-xdist hypothesis sybil trustme redis gunicorn uvicorn websockets lupa
+	build/oldest/bin/python -m pytest -q -p no:cacheprovider tests/integrations
+
+.PHONY: test-image
+test-image: ## Build the image in a clean Debian without a container engine, start it, boot the systemd unit; takes root.
+	@scripts/test-image
 
 .PHONY: docs
 docs: setup ## Build the documentation into build/docs; warnings are errors.
@@ -127,16 +167,17 @@ docs: setup ## Build the documentation into build/docs; warnings are errors.
 
 # Keeps the versions already locked; `make lock UPGRADE=1` takes the newest. One file serves every
 # Python version and platform (--universal), and no address is written into it.
+RESOLVE := build/uv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  --no-annotate --quiet --custom-compile-command 'make lock'
 .PHONY: lock
 lock: ## Resolve the dependencies again into requirements/.
 	$(PYTHON) -m venv build/uv
 	build/uv/bin/python -m pip install --quiet uv==$(UV_VERSION)
-	build/uv/bin/uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-annotate --quiet \
-	  --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade) -o requirements/dev.txt
-	build/uv/bin/uv pip compile pyproject.toml --extra service --universal --python-version 3.11 \
-	  --generate-hashes --no-emit-index-url --no-annotate --quiet --constraint requirements/dev.txt \
-	  --custom-compile-command 'make lock' -o requirements/serve.txt
+	$(RESOLVE) pyproject.toml --all-extras --group dev $(if $(UPGRADE),--upgrade) -o requirements/dev.txt
+	$(RESOLVE) pyproject.toml --extra service --constraint requirements/dev.txt -o requirements/serve.txt
+	$(RESOLVE) pyproject.toml --extra service --extra etcd --extra zookeeper --extra otel \
+	  --constraint requirements/dev.txt -o requirements/image.txt
+	$(RESOLVE) --group compiled --constraint requirements/dev.txt -o requirements/image-build.txt
 
 .PHONY: clean
 clean: ## Remove everything the other targets made.

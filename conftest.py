@@ -1,11 +1,13 @@
 """Run every example as a test: Python blocks in the README and the documentation, and docstrings.
 
-The blocks of one document share one namespace, so a page reads from top to bottom like a script; so
-do the docstrings of one module. A decision record quotes code as it was, and is not run. A block
-that cannot run here is preceded by `<!-- skip: next -->`.
+The blocks of a page share a namespace, so it reads from top to bottom like a script; so do the docstrings of a module.
+Each block of the README runs alone. Decision records quote code as it was, and are not run. A block that cannot run here
+is preceded by `<!-- skip: next -->`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from sybil import Sybil
@@ -17,7 +19,9 @@ from sybil.typing import Parser
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import fixed_ports
 from tests.console_blocks import ConsoleBlockParser
+from tests.python_blocks import AlonePythonBlockParser
 from tests.servers.etcd import Etcd
 from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for these by name.
     _whole_and_empty,
@@ -26,6 +30,7 @@ from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for the
     redis_server,
     redis_servers,
 )
+from tests.servers.process import free_ports
 from tests.servers.redis import Cluster, RedisServer, SentinelGroup
 from tests.servers.rule_stores import (  # noqa: F401
     etcd_server,
@@ -39,18 +44,26 @@ from tests.service.running import service
 
 # A pattern is matched from the right, so it holds at any depth below `path`.
 in_markdown: list[Parser] = [PythonCodeBlockParser(), SkipParser()]
-readme = Sybil(in_markdown, path=".", pattern="README.md")
+readme = Sybil(
+    [AlonePythonBlockParser(), ConsoleBlockParser()],
+    path=".",
+    pattern="README.md",
+    fixtures=["service_in_environment"],
+)
 SERVICE_PAGES = (
     *("tutorials/first-service.md", "how-to/run-the-service.md", "how-to/check-over-http.md"),
+    "how-to/watch-the-dashboard.md",
     *("how-to/operate.md", "how-to/monitor.md"),
 )
+NODE_PAGES = ("how-to/use-the-redis-protocol.md", "how-to/use-remote-nodes.md")
 pages = Sybil(
     in_markdown,
     path="docs",
     pattern="*.md",
     excludes=[
-        *("decisions/*.md", "how-to/use-redis*.md", "how-to/rules-from-*.md"),
-        *("how-to/manage-tokens.md", *SERVICE_PAGES),
+        *("how-to/verify-a-history.md", "explanation/adaptive.md"),
+        *("decisions/*.md", "how-to/use-redis*.md", "how-to/rules-from-*.md", "how-to/use-etcd.md"),
+        *("how-to/lease-limits.md", "how-to/manage-tokens.md", *SERVICE_PAGES, *NODE_PAGES),
     ],
 )
 # Pages about a store find a real one in the environment, as their reader does.
@@ -58,8 +71,10 @@ stores = [
     Sybil(in_markdown, path="docs", pattern=f"how-to/{page}.md", fixtures=[fixture])
     for page, fixture in [
         ("use-redis", "redis_in_environment"),
+        ("lease-limits", "redis_in_environment"),
         ("use-redis-sentinel", "sentinel_in_environment"),
         ("use-redis-cluster", "cluster_in_environment"),
+        ("use-etcd", "etcd_engine_in_environment"),
     ]
 ]
 # So do those about places that keep rules; what is typed into a shell there is run as well.
@@ -86,11 +101,29 @@ services = [
     )
     for page in SERVICE_PAGES
 ]
-tokens = Sybil(
+nodes = [
+    Sybil(
+        [*in_markdown, ConsoleBlockParser()],
+        path="docs",
+        pattern=page,
+        fixtures=["node_in_environment"],
+    )
+    for page in NODE_PAGES
+]
+in_folders = [
+    Sybil(
+        [*in_markdown, ConsoleBlockParser()],
+        path="docs",
+        pattern=page,
+        fixtures=["in_a_folder"],
+    )
+    for page in ("how-to/manage-tokens.md", "explanation/adaptive.md")
+]
+verifying = Sybil(
     [*in_markdown, ConsoleBlockParser()],
     path="docs",
-    pattern="how-to/manage-tokens.md",
-    fixtures=["in_a_folder"],
+    pattern="how-to/verify-a-history.md",
+    fixtures=["in_a_folder", "service_in_environment"],
 )
 docstrings = Sybil(
     [DocTestParser()],
@@ -99,7 +132,7 @@ docstrings = Sybil(
     document_types={".py": PythonDocStringDocument},
 )
 pytest_collect_file = SybilCollection(
-    [readme, pages, *stores, *places, *services, tokens, docstrings]
+    [readme, pages, *stores, *places, *services, *nodes, *in_folders, verifying, docstrings]
 ).pytest()
 
 
@@ -117,6 +150,11 @@ def sentinel_in_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HEADGATE_ENGINE", redis_sentinel.url)
+
+
+@pytest.fixture
+def etcd_engine_in_environment(etcd_server: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setenv("HEADGATE_ENGINE", f"etcd://{etcd_server.hosts}/documented?deadline=10")
 
 
 @pytest.fixture
@@ -164,15 +202,46 @@ def service_in_environment() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def node_in_environment() -> Iterator[None]:
+    """A service that speaks the Redis protocol."""
+    (port,) = free_ports(1)
+    with service("--resp-port", str(port)), pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setenv("NODE", f"redis://127.0.0.1:{port}")
+        monkeypatch.setenv("NODES", f"headgate://127.0.0.1:{port}")
+        yield
+
+
+fixed_ports.watch()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Fail a test or an example that uses a fixed port, whether or not it is taken just now."""
+    fixed_ports.used.clear()
+    outcome = yield
+    assert not fixed_ports.used, f"take a port from free_ports instead: {fixed_ports.used}"
+    return outcome
+
+
 class Scheduling(LoadScopeScheduling):
     """Tests go to whichever process is free; the examples of one document stay together.
 
+    So do all files with heavy tests: two that fill the machine with processes would only measure each other.
     (`--dist=loadgroup` would say the same, but xdist 3.8 marks groups in a way pytest 9.2 ignores.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        document, _, name = nodeid.partition("::")
-        return document if name.startswith("line:") else nodeid
+        file, _, name = nodeid.partition("::")
+        if name.startswith("line:"):
+            return file
+        return "heavy" if is_heavy(file) else nodeid
+
+
+@cache
+def is_heavy(file: str) -> bool:
+    """Whether some test of a file has the marker `heavy`: a scheduler is told names of tests, and not their markers."""
+    return "pytest.mark.heavy" in Path(__file__).parent.joinpath(file).read_text("utf-8")
 
 
 @pytest.hookimpl(optionalhook=True)
