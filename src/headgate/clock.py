@@ -1,10 +1,9 @@
-"""Where time comes from, so that nothing else in the package has to ask the operating system.
+"""Clocks: the only place in the package that reads the operating system's time.
 
-Inside Headgate time is an integer count of microseconds since the Unix epoch. A clock gives it in two
-parts: `ticks()`, nanoseconds that only move forward, and `epoch_ns`, the wall time of tick zero in whole microseconds. The
-sum is a wall clock that never steps: an NTP correction or an operator's `date -s` neither hands out
-a fresh allowance nor freezes a key. (Stores with a clock of their own may step all the same, and so
-every algorithm survives a step back; see `algorithms/base.py`.)
+Inside Headgate time is an integer count of microseconds since the Unix epoch. A clock gives it in two parts: `ticks()`,
+nanoseconds that only move forward, and `epoch_ns`, the wall time of tick zero in whole microseconds. The sum is a wall
+clock that never steps: an NTP correction or an operator's `date -s` neither resets counts nor freezes a key. (A store's
+own clock may still step, but for one key time never runs backwards; see `algorithms/base.py`.)
 
 The split also keeps the hot path short: `ticks` is a C function that an engine calls directly.
 """
@@ -66,11 +65,11 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests: it stands still until told to move, and sleeping moves it.
+    """A clock for tests: it stands still until you advance it; sleeping advances it, too.
 
-    A sleeper wakes as soon as the clock has reached its time, and the clock is pushed there by the
-    sleep itself, so a test that waits for an hour takes no time and needs no tolerance. Those who sleep
-    at the same time take as long as the longest sleep, not as long as all of them.
+    A sleeper wakes as soon as the clock has reached its time, and the clock is pushed there by the sleep itself, so a
+    test that waits for an hour takes no time and needs no tolerance. Concurrent sleeps take as long as the longest one,
+    not as long as their sum.
     """
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:

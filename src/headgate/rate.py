@@ -1,4 +1,4 @@
-"""Rates: "100/minute burst 20", as people write them, and the limits they stand for.
+"""Rates, such as "100/minute burst 20", and the limits they stand for.
 
     rates   = rate { (";" | "," | "|") rate }
     rate    = count ("/" | "per") [count] unit ["burst" count]
@@ -6,8 +6,8 @@
     unit    = us | ms | s sec second | m min minute | h hr hour | d day | w week   (plurals too)
     period  = day | week | month
 
-A rate says how much; an algorithm says how that is counted. `limits_of` brings the two together, once for
-each pair: rates are parsed and limits are built a single time and then found in a cache.
+A rate says how much is allowed; an algorithm says how it is counted. `limits_of` combines the two, once per pair: rates
+are parsed and limits built a single time, then cached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from .algorithms import ALGORITHMS, Calendar, CalendarWindow, Concurrency, Limit
 from .algorithms.base import MAX_EXACT, refuse, require_whole, require_window
@@ -55,6 +55,8 @@ UNIT_NAMES: Final = {
     "week": "week",
 }
 MAX_TEXT: Final = 1_000
+MAX_WAITED_LOG: Final = 10_000
+"""Up to this limit, blocking limits are counted by a log unless an algorithm is given."""
 WITH_BURST: Final = ("token_bucket", "adaptive")
 
 _RATE = re.compile(
@@ -65,13 +67,18 @@ _RATE = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 
+_FRACTION = re.compile(
+    r"([0-9]{1,9}(?:\.[0-9]{1,6})?) *(?:/| per ) *([0-9]{1,9}(?:\.[0-9]{1,6})?)? *([a-z]+)((?: +burst +[0-9]{1,16})?)",
+    re.IGNORECASE | re.ASCII,
+)
+
 Numbers: TypeAlias = tuple[int, int, int | None, Calendar | None]
 """What a rate says: limit, window in microseconds, burst, calendar."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Rate:
-    """`limit` units per window, and for buckets how many of them may come at once.
+    """`limit` units per window and, for buckets, how many are allowed at once.
 
     >>> Rate.parse("100/minute burst 20")
     Rate.parse('100/minute burst 20')
@@ -97,7 +104,7 @@ class Rate:
         require_whole("limit", limit, 0, MAX_EXACT)
         if calendar is not None:
             if window is not None or burst is not None:
-                refuse("a calendar rate has neither a window nor a burst of its own")
+                refuse("a calendar rate cannot have a window or a burst")
             window_us = calendar.nominal_us
         elif window is None:
             refuse("a rate needs a window in seconds, or a calendar", "window")
@@ -121,7 +128,7 @@ class Rate:
         """Read one rate, such as `"100/minute burst 20"`."""
         rates = cls.parse_all(text)
         if len(rates) != 1:
-            refuse(f"{text!r} holds {len(rates)} rates; read it with Rate.parse_all")
+            refuse(f"{text!r} has {len(rates)} rates; use Rate.parse_all")
         return rates[0]
 
     @classmethod
@@ -158,40 +165,90 @@ RateLike: TypeAlias = str | Rate | Limit
 """What every call that takes a rate accepts: text, a `Rate`, or a ready limit such as `TokenBucket`."""
 
 
-def limits_of(rate: RateLike, algorithm: str | None = None) -> tuple[Limit, ...]:
+Consistency: TypeAlias = Literal["exact", "leased", "split", "merge", "escrow"]
+"""How processes (see `leased`) or regions (`split`, `merge`, `escrow`) share a limit."""
+REGIONAL: Final = ("split", "merge", "escrow")
+"""How regions share one limit."""
+
+
+def leased(rate: RateLike, algorithm: str | None = None) -> Limit:
+    """The limit of a rate, whose units are taken from a shared store in chunks.
+
+    A limiter then answers nearly all hits of a busy key without calling the store: `limiter.hit("api",
+    leased("10000/minute"))`. In the memory engine there is nothing to save, and it changes nothing.
+
+    >>> leased("10000/minute")
+    SlidingWindow(limit=10000, window_us=60000000).as_leased()
+    """
+    limits = limits_of(rate, algorithm)
+    if len(limits) > 1:
+        refuse(f"several limits cannot be leased together: {rate!r} has {len(limits)} rates")
+    return limits[0].as_leased()
+
+
+def limits_of(
+    rate: RateLike, algorithm: str | None = None, *, waiting: bool = False
+) -> tuple[Limit, ...]:
     """The limits that `rate` stands for, counted by `algorithm`.
 
-    Without one, a rate with a burst is a token bucket, a calendar rate a fixed window, and any other
-    a sliding window.
+    Without one, a rate with a burst is a token bucket, a calendar rate a fixed window, and any other a sliding window.
+    For blocking callers it is exact, a sliding log, unless the limit is above `MAX_WAITED_LOG`: they usually wait for a
+    service that also counts.
     """
     if type(rate) is str and (algorithm is None or type(algorithm) is str):
-        return known_limits(rate, algorithm)  # The usual case, in front of the questions.
+        return known_limits(rate, algorithm, waiting)  # The usual case, before any checks.
     if algorithm is not None and not isinstance(algorithm, str):
-        refuse(f"an algorithm is named by text such as 'token_bucket', not {algorithm!r}")
+        refuse(f"an algorithm must be a string such as 'token_bucket', not {algorithm!r}")
     if isinstance(rate, str | Rate):
-        return known_limits(rate, algorithm)
+        return known_limits(rate, algorithm, waiting)
     if algorithm is not None:
-        refuse(f"{rate!r} already says how it is counted; leave out algorithm={algorithm!r}")
+        refuse(f"{rate!r} already has an algorithm; leave out algorithm={algorithm!r}")
     if type(rate) not in LIMITS:
-        refuse(f"a rate is text such as '100/minute', a Rate or a limit, not {rate!r}")
+        refuse(f"a rate must be a string such as '100/minute', a Rate or a limit, not {rate!r}")
     return (rate,)
 
 
-@lru_cache(maxsize=16_384)
-def known_limits(rate: str | Rate, algorithm: str | None) -> tuple[Limit, ...]:
+def known_limits(
+    rate: str | Rate,
+    algorithm: str | None,
+    waiting: bool = False,  # noqa: FBT001, FBT002 - a part of the cache's key
+) -> tuple[Limit, ...]:
     """`limits_of` what is certain to be a rate and a name: a single look into the cache."""
+    asked = (rate, algorithm, waiting)
+    limits = _known.get(asked)
+    if limits is None:
+        limits = _made(rate, algorithm, waiting)
+        weight = LIMIT_BYTES * len(limits) + (len(rate) if isinstance(rate, str) else 0)
+        _known_bytes[0] += weight  # No lock: threads that meet here miscount by a limit or two.
+        if len(_known) >= MAX_KNOWN or _known_bytes[0] > MAX_KNOWN_BYTES:
+            _known.clear()
+            _known_bytes[0] = weight
+        _known[asked] = limits
+    return limits
+
+
+MAX_KNOWN: Final = 16_384
+MAX_KNOWN_BYTES: Final = 16_777_216
+"""What the cache of rates may hold: a text of a thousand characters can stand for a hundred limits."""
+LIMIT_BYTES: Final = 1_000
+"""What a limit takes up in it, with everything around it."""
+_known: dict[tuple[str | Rate, str | None, bool], tuple[Limit, ...]] = {}
+_known_bytes = [0]
+
+
+def _made(rate: str | Rate, algorithm: str | None, waiting: bool) -> tuple[Limit, ...]:  # noqa: FBT001
     if isinstance(rate, str):
-        numbers = _read(rate)
-        if len(numbers) == 1:
-            return (_limit_of(numbers[0], algorithm),)
-        return tuple([_limit_of(one, algorithm) for one in numbers])
-    return (_limit_of((rate.limit, rate.window_us, rate.burst, rate.calendar), algorithm),)
+        return tuple([_limit_of(one, algorithm, waiting) for one in _read(rate)])
+    numbers = (rate.limit, rate.window_us, rate.burst, rate.calendar)
+    return (_limit_of(numbers, algorithm, waiting),)
 
 
-def _limit_of(numbers: Numbers, algorithm: str | None) -> Limit:
+def _limit_of(numbers: Numbers, algorithm: str | None, waiting: bool) -> Limit:  # noqa: FBT001
     limit, window_us, burst, calendar = numbers
     if algorithm is None:
         algorithm = "token_bucket" if burst else "sliding_window"
+        if waiting and not burst and limit <= MAX_WAITED_LOG:
+            algorithm = "sliding_log"
         if calendar is not None:
             algorithm = "fixed_window"
     if algorithm == Concurrency.name:
@@ -200,7 +257,10 @@ def _limit_of(numbers: Numbers, algorithm: str | None) -> Limit:
         )
     if algorithm not in ALGORITHMS:
         names = sorted(set(ALGORITHMS) - {Concurrency.name})
-        refuse(f"no algorithm is called {algorithm!r}; there are {', '.join(names)}", "algorithm")
+        refuse(
+            f"there is no algorithm {algorithm!r}; the algorithms are {', '.join(names)}",
+            "algorithm",
+        )
     if calendar is not None:
         if algorithm != "fixed_window":
             refuse(
@@ -218,7 +278,7 @@ def _limit_of(numbers: Numbers, algorithm: str | None) -> Limit:
 def _read(text: str) -> list[Numbers]:
     """All rates in a text, checked; as numbers, since most readers want limits and no `Rate`."""
     if not isinstance(text, str):
-        refuse(f"a rate is text such as '100/minute', not {text!r}")
+        refuse(f"a rate must be a string such as '100/minute', not {text!r}")
     if len(text) > MAX_TEXT:
         refuse(f"a rate has at most {MAX_TEXT} characters, not {len(text)}")
     found = _RATE.fullmatch(text)
@@ -227,7 +287,7 @@ def _read(text: str) -> list[Numbers]:
     rates = [_read_one(part, text) for part in re.split("[;,|]", text)]
     spans = {calendar or window_us for _, window_us, _, calendar in rates}
     if len(spans) < len(rates):
-        refuse(f"{text!r} names the same window twice; keep the tighter of the two rates")
+        refuse(f"{text!r} has the same window twice; keep the tighter of the two rates")
     return rates
 
 
@@ -235,11 +295,33 @@ def _read_one(part: str, text: str) -> Numbers:
     words = " ".join(part.split())
     found = _RATE.fullmatch(words)
     if found is None:
+        _refuse_numbers(words)
         refuse(
             f"{_shown(words or text)} is not a rate; write it like '100/minute', '5 per 300s', "
             "'100/minute burst 20' or '1000/calendar month in Europe/Berlin'"
         )
     return _numbers(found)
+
+
+def _refuse_numbers(words: str) -> None:
+    """Refuse a number without a time, and fractions, with what to write instead."""
+    if words.isascii() and words.isdigit():
+        refuse(
+            f"{_shown(words)} has no time unit; write {words[:16] + '/minute'!r}, or another unit"
+        )
+    found = _FRACTION.fullmatch(words)
+    if found is None:
+        return
+    from fractions import Fraction  # noqa: PLC0415 - large, and only for those who need a word
+
+    count, many, unit, rest = found.groups()
+    if not Fraction(many or 1):
+        return
+    ratio = Fraction(count) / Fraction(many or 1)
+    whole = f"{ratio.numerator}/{ratio.denominator} {unit}{rest}"
+    if ratio.denominator == 1:
+        whole = f"{ratio.numerator}/{unit}{rest}"
+    refuse(f"{_shown(words)} has a fraction, but units are whole; write {whole!r}")
 
 
 def _numbers(found: re.Match[str]) -> Numbers:
@@ -285,7 +367,7 @@ def _unit(word: str) -> str:
         )
     unit = UNIT_NAMES.get(lower) or UNIT_NAMES.get(lower.removesuffix("s"))
     if unit is None:
-        refuse(f"no unit of time is called {word!r}; use ms, second, minute, hour, day or week")
+        refuse(f"there is no time unit {word!r}; use ms, second, minute, hour, day or week")
     return unit
 
 
@@ -293,7 +375,7 @@ def _microseconds(window: float | timedelta) -> int:
     if isinstance(window, timedelta):
         window_us = window // timedelta(microseconds=1)
     elif isinstance(window, bool) or not isinstance(window, int | float):
-        refuse(f"a window is a number of seconds, not {window!r}", "window")
+        refuse(f"a window must be a number of seconds, not {window!r}", "window")
     elif isinstance(window, int):
         window_us = window * 1_000_000
     elif not abs(window) <= MAX_EXACT:  # Nor is NaN.

@@ -1,8 +1,7 @@
 """The arithmetic of every limit: pure, one file each, no I/O, no clock, no logging.
 
-Start with `token_bucket.py`; `base.py` says what all of them promise. To add one, copy a file, give
-its class a new `name`, add it to `ALGORITHMS`, and run the conformance suite. Stores that compute elsewhere need
-its twin in their own language (`engines/redis/lua`).
+Start with `token_bucket.py`; `base.py` has the contract of all of them. To add one, copy a file, give its class a new
+`name`, add it to `ALGORITHMS`, and run the conformance suite. Redis needs a twin in Lua (`engines/redis/lua`).
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ ALGORITHMS: Final[dict[str, type[Limit]]] = {
         Concurrency,
     )
 }
-"""Every algorithm by the name that users and stores know it by."""
+"""Every algorithm by its name for users and stores."""
 
 
 def limit_of_identity(identity: str) -> Limit:
-    """A limit that reads states kept under `identity`; its own number does not matter for that."""
+    """A limit that can read states stored under `identity`; its own number does not matter for that."""
     name, *rest = identity.split(":")
     if name == Concurrency.name:
         return Concurrency(1)

@@ -1,8 +1,8 @@
 """Calendar periods: days, weeks and months as people and invoices know them.
 
-A month is a month, not 30 days; a day on which the clocks change has 23 or 25 hours. A period is
-named by its boundaries, two instants in microseconds, and those are worked out here, in Python, with
-the time zone database. Algorithms and stores only ever compare instants.
+Months have their real length, not 30 days; a day on which the clocks change has 23 or 25 hours. A period is defined by
+its two boundaries in microseconds, which are computed here, in Python, with the time zone database. Algorithms and
+stores only compare times.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Calendar:
 
     def __post_init__(self) -> None:
         if self.period not in tuple(LAST_ANCHOR):
-            refuse(f"a calendar period is day, week or month, not {self.period!r}")
+            refuse(f"a calendar period must be day, week or month, not {self.period!r}")
         require_whole(f"the anchor of a {self.period}", self.anchor, 1, LAST_ANCHOR[self.period])
         object.__setattr__(self, "_zone", _zone(self.tz))
 
     @property
     def nominal_us(self) -> int:
-        """How long this period is called: 24 hours, 7 days or 31 days. Only `bounds_us` is exact."""
+        """The nominal length of the period: 24 hours, 7 days or 31 days. Only `bounds_us` is exact."""
         return NOMINAL_US[self.period]
 
     def bounds_us(self, now_us: int) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class Calendar:
         first = self._first_day(today)
         following = self._first_day_after(first)
         if self._midnight_us(following) <= now_us:
-            # Clocks were set back past midnight; the period that had begun by then goes on.
+            # Clocks were set back past midnight; the period that had already begun continues.
             first, following = following, self._first_day_after(following)
         return self._midnight_us(first), self._midnight_us(following)
 
@@ -96,4 +96,4 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):
-        refuse(f"no time zone is called {name!r}; use a name such as 'Europe/Berlin' or 'UTC'")
+        refuse(f"there is no time zone {name!r}; use a name such as 'Europe/Berlin' or 'UTC'")

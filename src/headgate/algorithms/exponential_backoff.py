@@ -1,20 +1,20 @@
 """Exponential backoff: a limit that tightens while a caller keeps hammering.
 
-A fixed window whose limit halves with every level. Ten denials in a row are one level up; a window
-that ends without a denial is one level down; at the top level nothing passes for one window.
+A fixed window whose limit halves with every level. Ten denials in a row raise the level by one; a window that ends
+without a denial lowers it by one; at the top level nothing passes for one window.
 
     level     0     1     2    …   5 ──▶ cool-down of one window
     limit    16     8     4        1        ▲ 10 denials in a row: up
     retry    1 s   2 s   4 s      32 s      ▼ a window without a denial: down
 
-The run of denials is broken by an admission or by a window without a denial. `retry_after` is the
-pace the caller is asked to keep, `2 ** level` seconds: a request, not a promise that it will pass. This
-is the one algorithm in which a denial changes the state. A cost that can never fit is the caller's
-mistake rather than pressure, and is not counted.
+An admission or a window without a denial ends the run of denials. `retry_after` is the pace that the caller should
+keep, `2 ** level` seconds, not a promise that a retry passes. This is the only algorithm in which a denial changes the
+state. A cost that can never fit is the caller's mistake, not pressure, and is not counted.
 
-The state is `(start_us, count, pressure)`: the window, what was admitted in it, and what denials have led to, which is `None` while
-there were none. Else it is `(denials, level, denied, cool_us)`: the run of denials, the level, whether this window saw a denial (0 or 1), and
-when the last cool-down began (0 for never). So a caller who behaves is counted as in a fixed window, at the same price.
+The state is `(start_us, count, pressure)`: the window, what was admitted in it, and what denials have led to, which is
+`None` while there were none. Else it is `(denials, level, denied, cool_us)`: the run of denials, the level, whether
+this window saw a denial (0 or 1), and when the last cool-down began (0 for never). So a well-behaved caller costs no
+more than in a fixed window.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from .base import (
     MAX_EXACT,
+    MAX_LEAD_US,
     NEVER,
     NO_BOUNDS,
     Answer,
@@ -30,6 +31,7 @@ from .base import (
     Candidate,
     Start,
     Whole,
+    later,
     require_whole,
     require_window,
 )
@@ -50,6 +52,10 @@ class ExponentialBackoff(Candidate):
     __slots__ = ("_now", "denials_per_level", "max_level", "retry_us")
     __match_args__ = ("limit", "window_us", "denials_per_level", "max_level", "retry_us")
     name: ClassVar[str] = "exponential_backoff"
+    guarantee: ClassVar[str] = (
+        "at most the limit in each aligned window, less for clients that keep hammering; "
+        "up to twice the limit in a span across a boundary"
+    )
     counts_denials: ClassVar[bool] = True
 
     def __init__(
@@ -62,6 +68,7 @@ class ExponentialBackoff(Candidate):
     ) -> None:
         self.limit = require_whole("limit", limit, 0, MAX_EXACT)
         self.window_us = require_window(window_us)
+        self.max_lead_us = min(self.window_us, MAX_LEAD_US)
         self.identity = f"{self.name}:{window_us}"
         self.denials_per_level = require_whole("denials_per_level", denials_per_level, 1, 1_000_000)
         self.max_level = require_whole("max_level", max_level, 1, MAX_LEVEL)
@@ -77,15 +84,19 @@ class ExponentialBackoff(Candidate):
         """Take `cost` units if they fit; count the denial if they do not."""
         limit = self.limit
         if cost > limit or not cost:
-            return state, self.peek(state, now_us, cost)
+            seen, at_us = self.seen(state, now_us)
+            return seen, later(self._peek(seen, at_us, cost), at_us - now_us)
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
         count, pressure = 0, None
         if state is not None:
             was, count, pressure = state
-            if was is not start and was < start:
-                count = 0
+            if was is not start:
+                if was < start:
+                    count = 0
+                elif was > start:
+                    return self._take_ahead(state, now_us, cost)
         if pressure is None:
             remaining = limit - count - cost
             if remaining >= 0:
@@ -95,15 +106,17 @@ class ExponentialBackoff(Candidate):
     def _take_under_pressure(
         self, state: Backoff | None, now_us: int, cost: int
     ) -> tuple[Backoff | None, Answer]:
-        """Take what does not fit, or from somebody who was denied before."""
+        """Take a cost that does not fit, or from a key that was denied before."""
         known = NO_BACKOFF if state is None else state
         start, count, (denials, level, denied, cool_us) = self._current(known, now_us)
+        if cool_us > now_us:
+            return self._take_ahead(state, now_us, cost)
         cools = cool_us > 0 and now_us - cool_us < self.window_us
         if not cools:
             remaining = (self.limit >> level or 1) - count - cost
             if remaining >= 0:
                 start_us: int = start
-                # Each level takes a quiet window to be forgiven.
+                # Each quiet window lowers the level by one.
                 left_us = start_us + max(1, level + denied) * self.window_us - now_us
                 after = _packed(start, count + cost, (0, level, denied, cool_us))
                 return after, (True, remaining, 0, left_us, level)
@@ -116,57 +129,78 @@ class ExponentialBackoff(Candidate):
         pressed = (denials, level, 1, cool_us)
         answer = self._answer((start, count, pressed), now_us, allowed=False)
         same = cools and denied and known[0] is start and known[2] == pressed
-        # Nothing changes for one that cools down and was denied before.
+        # During a cool-down, further denials change nothing.
         return (state if same else (start, count, pressed)), answer
 
     def charge(self, state: Backoff, now_us: int, cost: int) -> Backoff:
         """`force` without the answer; the start is `None` of what was never used."""
+        was, _, pressure = state
+        if was is not None and (was > now_us or (pressure is not None and pressure[3] > now_us)):
+            charged: Backoff = self._charge_ahead(state, now_us, cost)
+            return charged
         start, count, (_, level, denied, cool_us) = self._current(state, now_us)
         count += cost
         if count > MAX_EXACT:
             count = MAX_EXACT
-        if state[2] is None:
+        if pressure is None:
             return (start, count, None)
         return _packed(start, count, (0, level, denied, cool_us))
 
-    def peek(self, state: Backoff | None, now_us: int, cost: int) -> Answer:
-        """Say what `take` would answer; a peek is never counted as a denial."""
-        current = self._current(state or NO_BACKOFF, now_us)
+    def _peek(self, state: Backoff | None, at_us: int, cost: int) -> Answer:
+        """A peek is never counted as a denial."""
+        current = self._current(state or NO_BACKOFF, at_us)
         _, count, (_, level, _, cool_us) = current
         if cost > self.limit:
-            _, remaining, _, reset_after_us, _ = self._answer(current, now_us, allowed=False)
+            _, remaining, _, reset_after_us, _ = self._answer(current, at_us, allowed=False)
             return (False, remaining, NEVER, reset_after_us, level)
-        cools = cool_us > 0 and now_us - cool_us < self.window_us
+        cools = cool_us > 0 and at_us - cool_us < self.window_us
         fits = not cools and count + cost <= self.limit_at(level)
-        return self._answer(current, now_us, allowed=fits)
+        return self._answer(current, at_us, allowed=fits)
 
-    def force(self, state: Backoff | None, now_us: int, cost: int) -> tuple[Backoff | None, Answer]:
-        """Charge without asking; like any admission it ends a run of denials."""
-        after = self.charge(state or NO_BACKOFF, now_us, cost) if cost else state
-        return after, self._answer(self._current(after or NO_BACKOFF, now_us), now_us, allowed=True)
+    def _force(self, state: Backoff | None, at_us: int, cost: int) -> tuple[Backoff | None, Answer]:
+        """Like any admission it ends a run of denials."""
+        after = self.charge(state or NO_BACKOFF, at_us, cost) if cost else state
+        return after, self._answer(self._current(after or NO_BACKOFF, at_us), at_us, allowed=True)
 
     def mark(self, state: Backoff) -> Start:
         """The start of the window that was charged."""
         return state[0]
 
-    def refund(
-        self, state: Backoff | None, mark: int, now_us: int, cost: int, refunded: int
+    def _refund(
+        self, state: Backoff | None, mark: int, at_us: int, cost: int, low: int
     ) -> tuple[Backoff | None, int]:
         """Give back into the window that was charged, and only while it lasts."""
         if state is None:
             return state, 0
-        start, count, pressure = self._current(state, now_us)
+        start, count, pressure = self._current(state, at_us)
         if mark != start:
             return state, 0
         given = min(cost, count)
         return _packed(start, count - given, pressure), given
 
-    def used(self, state: Backoff | None, now_us: int) -> int:
-        """What was admitted in the window that is running."""
-        return self._current(state or NO_BACKOFF, now_us)[1]
+    def _used(self, state: Backoff | None, at_us: int) -> int:
+        return self._current(state or NO_BACKOFF, at_us)[1]
+
+    def latest_us(self, state: Backoff) -> int:
+        """The start of the window, or of a cool-down since."""
+        start, _, pressure = state
+        start_us: int = start
+        if pressure is None:
+            return start_us
+        known: Pressure = pressure
+        return max(start_us, known[3])
+
+    def _cut(self, state: Backoff, now_us: int) -> Backoff:
+        start, count, pressure = state
+        start = min(start, now_us - now_us % self.window_us)
+        if pressure is None:
+            return (start, count, None)
+        known: Pressure = pressure
+        denials, level, denied, cool_us = known
+        return (start, count, (denials, level, denied, min(cool_us, now_us)))
 
     def limit_at(self, level: int) -> int:
-        """The limit that holds at `level`: halved each time, but at least 1 unless it is 0."""
+        """The limit at `level`: halved each time, but at least 1 unless it is 0."""
         return max(1, self.limit >> level) if self.limit else 0
 
     def idle_at_us(self, state: Backoff) -> int:
@@ -203,10 +237,9 @@ class ExponentialBackoff(Candidate):
         if pressure is None:
             return (start, 0 if ended else count, CALM)
         known: Pressure = pressure
-        denials, level, denied, cool_us = known
-        cool_us = min(cool_us, now_us)
         if not ended:
-            return (start, count, (denials, level, denied, cool_us))
+            return (start, count, known)
+        denials, level, denied, cool_us = known
         quiet = (start_us - was) // self.window_us - denied
         if quiet:
             denials = 0

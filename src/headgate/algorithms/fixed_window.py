@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from .base import (
     MAX_EXACT,
+    MAX_LEAD_US,
     NEVER,
     NO_BOUNDS,
     Answer,
@@ -36,10 +37,16 @@ class FixedWindow(Limit):
     __slots__ = ("_now",)
     __match_args__ = ("limit", "window_us")
     name: ClassVar[str] = "fixed_window"
+    guarantee: ClassVar[str] = (
+        "at most the limit in each aligned window; up to twice the limit in a span across a boundary"
+    )
+    leasable: ClassVar[bool] = True
+    regional: ClassVar[tuple[str, ...]] = ("split", "merge", "escrow")
 
     def __init__(self, limit: Whole, window_us: Whole) -> None:
         self.limit = require_whole("limit", limit, 0, MAX_EXACT)
         self.window_us = require_window(window_us)
+        self.max_lead_us = min(self.window_us, MAX_LEAD_US)
         self.identity = f"{self.name}:{window_us}"
         self._now = [NO_BOUNDS]
         """The bounds of the window that runs now: one item, replaced as a whole, so threads need no lock.
@@ -58,55 +65,61 @@ class FixedWindow(Limit):
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
-        was, count = start, 0
+        count = 0
         if state is not None:
             was, count = state
-            if was is not start and was < start:
-                count = 0  # But a window ahead of now (the clock stepped back) counts as this one.
+            if was is not start:
+                if was < start:
+                    count = 0
+                elif was > start:
+                    return self._take_ahead(state, now_us, cost)
         remaining = self.limit - count - cost
         if remaining >= 0:
             if cost:
                 return (start, count + cost), (True, remaining, 0, end_us - now_us, 0)
             return state, (True, remaining, 0, end_us - now_us if count else 0, 0)
-        if was is not start and was > start:
-            state = (start, count)
         return state, self._denied(count, cost, end_us - now_us)
 
-    def peek(self, state: Window | None, now_us: int, cost: int) -> Answer:
-        """Say what `take` would answer."""
-        start_us, end_us = self.bounds_us(now_us)
+    def _peek(self, state: Window | None, at_us: int, cost: int) -> Answer:
+        start_us, end_us = self.bounds_us(at_us)
         count = state[1] if state is not None and state[0] >= start_us else 0
         if count + cost > self.limit:
-            return self._denied(count, cost, end_us - now_us)
-        return (True, self.limit - count, 0, end_us - now_us if count else 0, 0)
+            return self._denied(count, cost, end_us - at_us)
+        return (True, self.limit - count, 0, end_us - at_us if count else 0, 0)
 
-    def force(self, state: Window | None, now_us: int, cost: int) -> tuple[Window | None, Answer]:
-        """Charge without asking."""
-        start_us, end_us = self.bounds_us(now_us)
+    def _force(self, state: Window | None, at_us: int, cost: int) -> tuple[Window | None, Answer]:
+        start_us, end_us = self.bounds_us(at_us)
         count = state[1] if state is not None and state[0] >= start_us else 0
         if cost:
             count = min(count + cost, MAX_EXACT)
             state = (start_us, count)
-        reset_after_us = end_us - now_us if count else 0
+        reset_after_us = end_us - at_us if count else 0
         return state, (True, max(0, self.limit - count), 0, reset_after_us, 0)
 
     def mark(self, state: Window) -> Start:
         """The start of the window that was charged."""
         return state[0]
 
-    def refund(
-        self, state: Window | None, mark: int, now_us: int, cost: int, refunded: int
+    def _refund(
+        self, state: Window | None, mark: int, at_us: int, cost: int, low: int
     ) -> tuple[Window | None, int]:
         """Give back into the window that was charged, and only while it lasts."""
-        if state is None or state[0] != mark or not self.bounds_us(now_us)[0] <= mark:
+        if state is None or state[0] != mark or not self.bounds_us(at_us)[0] <= mark:
             return state, 0
         given = min(cost, state[1])
         return (mark, state[1] - given), given
 
-    def used(self, state: Window | None, now_us: int) -> int:
-        """The count of the window that is running."""
-        start_us, _ = self.bounds_us(now_us)
+    def _used(self, state: Window | None, at_us: int) -> int:
+        start_us, _ = self.bounds_us(at_us)
         return state[1] if state is not None and state[0] >= start_us else 0
+
+    def latest_us(self, state: Window) -> int:
+        """The start of the window."""
+        start_us: int = state[0]
+        return start_us
+
+    def _cut(self, state: Window, now_us: int) -> Window:
+        return (self.bounds_us(now_us)[0], state[1])
 
     def idle_at_us(self, state: Window) -> int:
         """The end of the window, or now if nothing is charged in it."""
@@ -148,6 +161,7 @@ class CalendarWindow(FixedWindow):
             refuse(f"a calendar window needs a Calendar, not {calendar!r}")
         self.calendar = calendar
         self.window_us = calendar.nominal_us
+        self.max_lead_us = MAX_LEAD_US
         self.identity = f"{self.name}:{calendar.period}:{calendar.tz}:{calendar.anchor}"
         self._now = [NO_BOUNDS]
         Limit.__init__(self, self.limit, calendar)

@@ -8,10 +8,9 @@ had been spread evenly. A take fits while `previous · weight + current + cost <
     ████████            ███      ┊            8 · 0.6 + 3 = 7.8, so 2 more fit
              ├───────────────────┤            the window that slides
 
-**The worst case.** Requests are rarely spread evenly, and an adversary can see to that: all of one
-window's units at its very end, then as many of the next as the fading allows. A span of one window
-that ends at fraction f of a window can hold up to `limit · (1 + f)`, always less than twice the
-limit; each aligned window on its own never holds more than the limit.
+**The worst case.** Requests are rarely spread evenly, and an adversary can take all of one window's units at its very
+end, then as many of the next as the fading allows. A span of one window that ends at fraction f of a window can hold up
+to `limit · (1 + f)`, always less than twice the limit; each aligned window on its own never holds more than the limit.
 
     limit 10            │         ┊          10 at the end of one window, then
                      ████         ┊          9 more once 90 % of it has faded:
@@ -30,6 +29,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 from .base import (
     MAX_EXACT,
+    MAX_LEAD_US,
     NEVER,
     NO_BOUNDS,
     Answer,
@@ -56,10 +56,16 @@ class SlidingWindow(Candidate):
     __slots__ = ("_now", "fade_us", "most", "step_us", "steps")
     __match_args__ = ("limit", "window_us")
     name: ClassVar[str] = "sliding_window"
+    guarantee: ClassVar[str] = (
+        "at most the limit in each aligned window; less than twice the limit in any span of a window's length"
+    )
+    leasable: ClassVar[bool] = True
+    regional: ClassVar[tuple[str, ...]] = ("split", "merge")
 
     def __init__(self, limit: Whole, window_us: Whole) -> None:
         self.limit = require_whole("limit", limit, 0, MAX_LIMIT)
         self.window_us = require_window(window_us)
+        self.max_lead_us = min(self.window_us, MAX_LEAD_US)
         self.identity = f"{self.name}:{window_us}"
         most_steps = min(MAX_STEPS, MAX_PRODUCT // max(1, self.limit))
         self.step_us = _whole_step_us(self.window_us, -(-self.window_us // most_steps))
@@ -80,10 +86,12 @@ class SlidingWindow(Candidate):
         start_us, end_us, start = self._now[0]
         if not start_us <= now_us < end_us:
             start_us, end_us, start = self._turned(now_us)
-        was, previous, current = start, 0, 0
+        previous = current = 0
         if state is not None:
             was, previous, current = state
             if was is not start:
+                if was > start:
+                    return self._take_ahead(state, now_us, cost)
                 previous, current = self._moved(state, start_us)
         left_us, window_us = end_us - now_us, self.window_us
         remaining = self.limit - current - cost
@@ -95,33 +103,30 @@ class SlidingWindow(Candidate):
                 return state, (True, remaining, 0, left_us + window_us, 0)
             reset_after_us = left_us + window_us if current else left_us if previous else 0
             return state, (True, remaining, 0, reset_after_us, 0)
-        if was is not start and was > start:  # The clock stepped back.
-            state = (start, previous, current)
         # The usual denial, without a division.
         if cost == 1 and 0 < current == self.limit and not previous:
             reset_after_us = left_us + window_us
             return state, (False, 0, reset_after_us - self.fade_us, reset_after_us, 0)
         return state, self._denied(previous, current, end_us, now_us, cost)
 
-    def peek(self, state: Counters | None, now_us: int, cost: int) -> Answer:
-        """Say what `take` would answer."""
-        start_us, previous, current = self._counters(state, now_us)
-        room = self._room(previous, current, start_us, now_us)
+    def _peek(self, state: Counters | None, at_us: int, cost: int) -> Answer:
+        start_us, previous, current = self._counters(state, at_us)
+        room = self._room(previous, current, start_us, at_us)
         if cost * self.steps > room:
-            return self._denied(previous, current, start_us + self.window_us, now_us, cost)
-        reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
+            return self._denied(previous, current, start_us + self.window_us, at_us, cost)
+        reset_after_us = self._idle_at_us(start_us, previous, current, at_us) - at_us
         return (True, room // self.steps, 0, reset_after_us, 0)
 
-    def force(
-        self, state: Counters | None, now_us: int, cost: int
+    def _force(
+        self, state: Counters | None, at_us: int, cost: int
     ) -> tuple[Counters | None, Answer]:
-        """Charge without asking; the counter stops where the arithmetic would stop being exact."""
-        start_us, previous, current = self._counters(state, now_us)
+        """The counter stops where the arithmetic would stop being exact."""
+        start_us, previous, current = self._counters(state, at_us)
         if cost:
             current = min(current + cost, self.most)
             state = (start_us, previous, current)
-        room = self._room(previous, current, start_us, now_us)
-        reset_after_us = self._idle_at_us(start_us, previous, current, now_us) - now_us
+        room = self._room(previous, current, start_us, at_us)
+        reset_after_us = self._idle_at_us(start_us, previous, current, at_us) - at_us
         return state, (True, max(0, room // self.steps), 0, reset_after_us, 0)
 
     def charge(self, state: Counters, now_us: int, cost: int) -> Counters:
@@ -133,6 +138,9 @@ class SlidingWindow(Candidate):
         if was is None:
             previous = current = 0
         elif was is not start:
+            if was > start:
+                charged: Counters = self._charge_ahead(state, now_us, cost)
+                return charged
             previous, current = self._moved(state, start_us)
         current += cost
         return start, previous, current if current < self.most else self.most
@@ -141,13 +149,13 @@ class SlidingWindow(Candidate):
         """The start of the window that was charged."""
         return state[0]
 
-    def refund(
-        self, state: Counters | None, mark: int, now_us: int, cost: int, refunded: int
+    def _refund(
+        self, state: Counters | None, mark: int, at_us: int, cost: int, low: int
     ) -> tuple[Counters | None, int]:
         """Give back into the window that was charged, current or previous."""
         if state is None:
             return state, 0
-        start_us, previous, current = self._counters(state, now_us)
+        start_us, previous, current = self._counters(state, at_us)
         if mark == start_us:
             given = min(cost, current)
             return (start_us, previous, current - given), given
@@ -156,10 +164,20 @@ class SlidingWindow(Candidate):
             return (start_us, previous - given, current), given
         return state, 0
 
-    def used(self, state: Counters | None, now_us: int) -> int:
+    def _used(self, state: Counters | None, at_us: int) -> int:
         """The faded previous count, rounded up, and the current one."""
-        start_us, previous, current = self._counters(state, now_us)
-        return -(-previous * self._weight(start_us, now_us) // self.steps) + current
+        start_us, previous, current = self._counters(state, at_us)
+        return -(-previous * self._weight(start_us, at_us) // self.steps) + current
+
+    def latest_us(self, state: Counters) -> int:
+        """The start of the current window."""
+        start_us: int = state[0]
+        return start_us
+
+    def _cut(self, state: Counters, now_us: int) -> Counters:
+        """All counted units may have been taken ahead of now, so they count as taken now."""
+        _, previous, current = state
+        return (now_us - now_us % self.window_us, 0, min(previous + current, self.most))
 
     def idle_at_us(self, state: Counters) -> int:
         """When both counters have faded."""
@@ -193,12 +211,7 @@ class SlidingWindow(Candidate):
         was_us, previous, current = state
         if was_us == start_us:
             return previous, current
-        if was_us == start_us - self.window_us:
-            return current, 0
-        if was_us < start_us:
-            return 0, 0
-        # Both lie in this window or ahead of it: they count as now.
-        return 0, min(previous + current, self.most)
+        return (current, 0) if was_us == start_us - self.window_us else (0, 0)
 
     def _weight(self, start_us: int, now_us: int) -> int:
         """How much of the previous window still counts, in steps, rounded up."""
@@ -211,10 +224,10 @@ class SlidingWindow(Candidate):
     def _denied(self, previous: int, current: int, end_us: int, now_us: int, cost: int) -> Answer:
         limit = self.limit
         left = limit - current
-        if cost <= left:  # The previous window is in the way, and has to fade to what is left.
+        if cost <= left:  # The previous window must first fade to what is left.
             faded = (left - cost) * self.steps // previous
             retry_after_us = end_us - faded * self.step_us - now_us
-        elif cost <= limit:  # The current one is, and has to become the previous one first.
+        elif cost <= limit:  # The current window must first become the previous one.
             faded = (limit - cost) * self.steps // current
             retry_after_us = end_us + self.window_us - faded * self.step_us - now_us
         else:
@@ -231,6 +244,12 @@ class SlidingWindow(Candidate):
 
 
 def _whole_step_us(window_us: int, least_us: int) -> int:
-    """The shortest step from `least_us` up, but not much longer, that divides the window; else that."""
-    nearby = range(least_us, least_us + min(least_us // 16, 100_000) + 1)
+    """The shortest round step from `least_us` on that divides the window and is not much longer; else `least_us`.
+
+    It tries at most 625 round steps: callers choose windows, and the search must not cost more than an answer.
+    """
+    if window_us % least_us == 0:
+        return least_us
+    grain = 10 ** max(0, len(str(least_us)) - 4)
+    nearby = range(-(-least_us // grain) * grain, least_us + least_us // 16 + 1, grain)
     return next((step_us for step_us in nearby if window_us % step_us == 0), least_us)

@@ -1,8 +1,8 @@
 """Token bucket: a burst at once, then a steady rate. The choice for APIs that allow bursts.
 
-The bucket is looked at from below: instead of tokens left it keeps the **backlog**, the time until
-the key is idle again. Taking `cost` units adds `cost * emission` to it, time drains it, and a take
-fits while the backlog stays within `capacity`, the emission time of a full burst.
+Instead of the tokens left, the state has the **backlog**, the time until the bucket is full again. Taking `cost` units
+adds `cost * emission` to it, time drains it, and a take fits while the backlog stays within `capacity`, the emission
+time of a full burst.
 
     capacity ┤····█·····························   burst 4, 1 unit a second
              │   ██   take 4: full              (each take is one step up,
@@ -10,9 +10,14 @@ fits while the backlog stays within `capacity`, the emission time of a full burs
              │ █████▙  ▟▙  take 1
            0 ┼██████▙▟███▙───────▶ time
 
-The state is the backlog and the moment it was true (`stamp_us`), not an absolute time of arrival: a
-clock that steps back then finds no debt in its future. Both numbers are below 2**53 and share one
-integer, `stamp_us << 53 | backlog`, which takes half the memory of a tuple of two.
+The state is the backlog and the time at which it was computed (`stamp_us`), not an absolute time of arrival: if a clock
+steps back too far, cutting the stamp to now keeps the debt. Both numbers are below 2**53 and share one integer,
+`stamp_us << 53 | backlog`, which takes half the memory of a tuple of two.
+
+While a reservation is open the state also keeps a **low-water mark**, the smallest backlog since the newest one was
+made: after a refund the bucket has what it would have if the real cost had been taken in the first place, and what has
+drained since then has already refilled. It is stored above the other two, as `low + 1 << 106`, and makes the stamp look
+far ahead of now: keys without a reservation pay nothing for it.
 
 The backlog counts in 1/256 microseconds. Emission is rounded up to that grain, so the rate is never
 exceeded, and is at most 0.4 % slower at the fastest rate allowed (one unit a microsecond).
@@ -24,11 +29,13 @@ from typing import Any, ClassVar, Final
 
 from .base import (
     MAX_EXACT,
+    MAX_LEAD_US,
     NEVER,
     Answer,
     Candidate,
     State,
     Whole,
+    later,
     refuse,
     require_whole,
     require_window,
@@ -39,22 +46,29 @@ GRAIN_BITS: Final = 8
 ROUND_UP: Final = GRAIN - 1
 STAMP_SHIFT: Final = 53
 BACKLOG_MASK: Final = (1 << STAMP_SHIFT) - 1
+LOW_SHIFT: Final = 2 * STAMP_SHIFT
+PLAIN_MASK: Final = (1 << LOW_SHIFT) - 1
 
 
 class TokenBucket(Candidate):
-    """`limit` units flow back per window; an idle key can give `burst` at once: the limit, if that is 0."""
+    """`limit` units refill per window; an idle key allows `burst` at once, which defaults to the limit."""
 
     __slots__ = ("burst", "capacity", "emission")
     __match_args__ = ("limit", "window_us", "burst")
     name: ClassVar[str] = "token_bucket"
+    guarantee: ClassVar[str] = "at most the burst plus what refills meanwhile, in any span"
+    watched: ClassVar[bool] = True
+    leasable: ClassVar[bool] = True
+    regional: ClassVar[tuple[str, ...]] = ("split", "merge")
 
     def __init__(self, limit: Whole, window_us: Whole, burst: Whole = 0) -> None:
         self.limit = require_whole("limit", limit, 0, MAX_EXACT)
         self.window_us = require_window(window_us)
+        self.max_lead_us = min(self.window_us, MAX_LEAD_US)
         given = require_whole("burst", burst, 0, MAX_EXACT)
         if self.limit > self.window_us:
             refuse(
-                f"token_bucket gives at most one unit a microsecond, and {limit} in "
+                f"token_bucket allows at most one unit per microsecond, and {limit} in "
                 f"{window_us} us is more: count in larger units, or use sliding_window",
                 "limit",
             )
@@ -63,7 +77,7 @@ class TokenBucket(Candidate):
         self.capacity = self.burst * self.emission
         if self.capacity > MAX_EXACT:
             refuse(
-                f"a burst of {self.burst} would take {self.capacity // GRAIN} us to flow back, which is "
+                f"a burst of {self.burst} would take {self.capacity // GRAIN} us to refill, which is "
                 f"more than {MAX_EXACT // GRAIN}: lower the burst",
                 "burst",
             )
@@ -74,7 +88,7 @@ class TokenBucket(Candidate):
 
     def take(self, state: State, now_us: int, cost: int) -> tuple[State, Answer]:
         """Take `cost` units if they fit."""
-        backlog = passed_us = 0
+        backlog = 0
         if state is not None:
             stamp_us: int = state >> STAMP_SHIFT
             kept: int = state & BACKLOG_MASK
@@ -83,17 +97,17 @@ class TokenBucket(Candidate):
                 backlog -= passed_us << GRAIN_BITS
                 if backlog < 0:
                     backlog = 0
+            elif passed_us < 0:
+                return self._take_ahead(state, now_us, cost)
         emission = self.emission
         asked = backlog + (emission if cost == 1 else cost * emission)
         left = self.capacity - asked
-        # Shifts, because dividing a number of this size costs as much as all the rest.
+        # Shifts, because dividing a number of this size costs as much as everything else.
         if left >= 0 and cost <= self.burst:
             if cost:
                 state = now_us << STAMP_SHIFT | asked
             remaining = left // emission if emission else 0
             return state, (True, remaining, 0, (asked + ROUND_UP) >> GRAIN_BITS, 0)
-        if passed_us < 0:  # The clock stepped back: start draining from here.
-            state = now_us << STAMP_SHIFT | backlog
         if cost > 1:
             return state, self._denied(backlog, cost)
         retry_after_us = (ROUND_UP - left) >> GRAIN_BITS if cost <= self.burst else NEVER
@@ -110,87 +124,104 @@ class TokenBucket(Candidate):
                 backlog -= passed_us << GRAIN_BITS
                 if backlog < 0:
                     backlog = 0
+            elif passed_us < 0:
+                return self._charge_ahead(state, now_us, cost)
         backlog += self.emission if cost == 1 else cost * self.emission
         return now_us << STAMP_SHIFT | (backlog if backlog < MAX_EXACT else MAX_EXACT)
 
     def line_up(
         self, state: int | None, now_us: int, cost: int, wait_us: int
     ) -> tuple[int | None, Answer]:
-        """Take a slot that comes free within `wait_us`: first come, first served.
+        """Book a unit that becomes free within `wait_us`: first come, first served.
 
         When allowed, `retry_after_us` says how long to wait before using the units.
         """
-        late = self._backlog(state, now_us) + cost * self.emission - self.capacity
+        seen, at_us = self.seen(state, now_us)
+        lead_us = at_us - now_us
+        backlog = self._backlog(seen, at_us)
+        late = backlog + cost * self.emission - self.capacity
         late_us = -(-late // GRAIN)
-        # Full until the whole microsecond of the start: the next in line keeps its distance to it.
+        # The bucket counts as full until the start, in whole microseconds, so that the next in line keeps its distance.
         asked = self.capacity + late_us * GRAIN
-        if late <= 0 or cost > self.burst or late_us > wait_us or asked > MAX_EXACT:
+        if late <= 0 or cost > self.burst or late_us + lead_us > wait_us or asked > MAX_EXACT:
             return self.take(state, now_us, cost)
-        return now_us << STAMP_SHIFT | asked, (True, 0, late_us, -(-asked // GRAIN), 0)
+        # The units are used at the start, so the backlog is lowest then.
+        after = _moved(seen, at_us, max(0, backlog - late_us * GRAIN), asked)
+        return after, later((True, 0, late_us, -(-asked // GRAIN), 0), lead_us)
 
-    def leave_line(self, state: int | None, mark: int, now_us: int, cost: int) -> int | None:
-        """Give back the slot that `line_up` booked at `mark`, if it is the last one in line.
+    def leave_line(self, state: int, booked: int, before: int, now_us: int) -> int | None:
+        """The state without the booking that led from `before` to `booked`; `None` if anything came after it."""
+        seen, at_us = self.seen(state, now_us)
+        drained = (booked & BACKLOG_MASK) - (_stamp_us(seen) - _stamp_us(booked)) * GRAIN
+        if seen & BACKLOG_MASK != drained:
+            return None
+        kept = at_us << STAMP_SHIFT | self._backlog(before, at_us)
+        return kept | before & ~PLAIN_MASK if seen > PLAIN_MASK else kept
 
-        Those behind have already been told when to start. Closing a gap in front of them would let
-        a newcomer start beside them, so an earlier slot stays charged.
-        """
-        if state != mark:
-            return state
-        return now_us << STAMP_SHIFT | max(0, self._backlog(state, now_us) - cost * self.emission)
-
-    def line_ends_us(self, state: int | None, now_us: int) -> int:
-        """When the last one in line may start; 0 when nobody waits."""
-        late = self._backlog(state, now_us) - self.capacity
-        return now_us - (-late // GRAIN) if late > 0 else 0
-
-    def peek(self, state: int | None, now_us: int, cost: int) -> Answer:
-        """Say what `take` would answer."""
-        backlog = self._backlog(state, now_us)
+    def _peek(self, state: int | None, at_us: int, cost: int) -> Answer:
+        backlog = self._backlog(state, at_us)
         if backlog + cost * self.emission <= self.capacity and cost <= self.burst:
             return (True, self._remaining(backlog), 0, -(-backlog // GRAIN), 0)
         return self._denied(backlog, cost)
 
-    def force(self, state: int | None, now_us: int, cost: int) -> tuple[int | None, Answer]:
-        """Charge without asking; the debt drains like any other backlog."""
-        backlog = self._backlog(state, now_us)
+    def _force(self, state: int | None, at_us: int, cost: int) -> tuple[int | None, Answer]:
+        """The debt drains like any other backlog."""
+        backlog = self._backlog(state, at_us)
         if cost:
-            backlog = min(backlog + cost * self.emission, MAX_EXACT)
-            state = now_us << STAMP_SHIFT | backlog
+            charged = min(backlog + cost * self.emission, MAX_EXACT)
+            state, backlog = _moved(state, at_us, backlog, charged), charged
         return state, (True, self._remaining(backlog), 0, -(-backlog // GRAIN), 0)
 
-    def mark(self, state: int) -> int:
-        """The backlog and its moment, right after the take."""
-        return state
+    def mark(self, state: int) -> State:
+        """Nothing: a refund only needs the low-water mark."""
+        return None
 
-    def refund(
-        self, state: int | None, mark: int, now_us: int, cost: int, refunded: int
+    def low(self, state: int | None) -> int:
+        """The low-water mark; without one the key was idle in between, so it is 0."""
+        return (state >> LOW_SHIFT) - 1 if state is not None and state > PLAIN_MASK else 0
+
+    def watch(self, state: int) -> tuple[int, int]:
+        """Begin a low-water mark with the take that has just led to `state`; also return the one before it."""
+        return state & PLAIN_MASK | ((state & BACKLOG_MASK) + 1) << LOW_SHIFT, self.low(state)
+
+    def unwatch(self, state: int | None) -> int | None:
+        """The state without a low-water mark."""
+        return state if state is None else state & PLAIN_MASK
+
+    def _refund(
+        self, state: int | None, mark: State, at_us: int, cost: int, low: int
     ) -> tuple[int | None, int]:
-        """Give back what is left of a take that sits in the backlog behind everything before it.
+        """Give back what would be there now had `cost` fewer units been taken: at most what the backlog ever fell to.
 
-        The backlog drains first in, first out: of the take that led to `mark`, at most the mark's
-        backlog less the time passed since is still there. Refunds since then moved it forward by
-        `refunded`. An engine asks for no refund while a line waits: those in it have been told when
-        to start (see `leave_line`).
+        An engine asks for no refund while a line waits: those in it have been told when to start.
         """
-        backlog = self._backlog(state, now_us)
-        passed = max(0, now_us - (mark >> STAMP_SHIFT)) * GRAIN
-        left = (mark & BACKLOG_MASK) - passed - refunded
-        given = max(0, min(cost * self.emission, left, backlog))
-        if not given:
+        backlog = self._backlog(state, at_us)
+        given = min(cost * self.emission, low, backlog)
+        if state is None or given <= 0:
             return state, 0
-        return now_us << STAMP_SHIFT | (backlog - given), given
+        after = at_us << STAMP_SHIFT | (backlog - given)
+        if state > PLAIN_MASK:
+            after |= max(0, self.low(state) - given) + 1 << LOW_SHIFT
+        return after, given
 
-    def used(self, state: int | None, now_us: int) -> int:
+    def _used(self, state: int | None, at_us: int) -> int:
         """Units that have not flowed back yet, started ones included."""
-        return -(-self._backlog(state, now_us) // self.emission) if self.emission else 0
+        return -(-self._backlog(state, at_us) // self.emission) if self.emission else 0
+
+    def latest_us(self, state: int) -> int:
+        """The stamp."""
+        return _stamp_us(state)
+
+    def _cut(self, state: int, now_us: int) -> int:
+        return now_us << STAMP_SHIFT | state & BACKLOG_MASK | state & ~PLAIN_MASK
 
     def idle_at_us(self, state: int) -> int:
         """When the backlog has drained."""
-        return (state >> STAMP_SHIFT) - (-(state & BACKLOG_MASK) // GRAIN)
+        return _stamp_us(state) - (-(state & BACKLOG_MASK) // GRAIN)
 
     def encode(self, state: int) -> tuple[int, int]:
-        """`(stamp_us, backlog)`."""
-        return state >> STAMP_SHIFT, state & BACKLOG_MASK
+        """`(stamp_us, backlog)`: reservations are not written to files, nor what is kept for them."""
+        return _stamp_us(state), state & BACKLOG_MASK
 
     def decode(self, data: Any) -> int:
         """The inverse of `encode`."""
@@ -198,14 +229,23 @@ class TokenBucket(Candidate):
         stamp_us = require_whole("stamp_us", stamp_us, 0, MAX_EXACT)
         return stamp_us << STAMP_SHIFT | require_whole("backlog", backlog, 0, MAX_EXACT)
 
-    def _backlog(self, state: int | None, now_us: int) -> int:
+    def _take_ahead(self, state: int, now_us: int, cost: int) -> tuple[int, Answer]:
+        """Also where the stamp only looks as if it were ahead of now, because a low-water mark is kept."""
+        seen, at_us = self.seen(state, now_us)
+        plain = seen & PLAIN_MASK
+        after, answer = self.take(plain, at_us, cost)
+        if after != plain:
+            seen = _moved(seen, at_us, self._backlog(seen, at_us), after & BACKLOG_MASK)
+        return seen, later(answer, at_us - now_us)
+
+    def _charge_ahead(self, state: int, now_us: int, cost: int) -> State:
+        seen, at_us = self.seen(state, now_us)
+        return self._force(seen, at_us, cost)[0]
+
+    def _backlog(self, state: int | None, at_us: int) -> int:
         if state is None:
             return 0
-        backlog = state & BACKLOG_MASK
-        passed_us = now_us - (state >> STAMP_SHIFT)
-        if passed_us > 0:
-            backlog -= passed_us * GRAIN
-        return backlog if backlog > 0 else 0
+        return max(0, (state & BACKLOG_MASK) - (at_us - _stamp_us(state)) * GRAIN)
 
     def _remaining(self, backlog: int) -> int:
         return max(0, self.capacity - backlog) // self.emission if self.emission else 0
@@ -216,3 +256,15 @@ class TokenBucket(Candidate):
         retry_after_us = NEVER if cost > self.burst else -((free - cost * emission) // GRAIN)
         remaining = free // emission if free >= emission > 0 else 0
         return (False, remaining, retry_after_us, -(-backlog // GRAIN), 0)
+
+
+def _stamp_us(state: int) -> int:
+    return (state & PLAIN_MASK if state > PLAIN_MASK else state) >> STAMP_SHIFT
+
+
+def _moved(state: int | None, now_us: int, smallest: int, backlog: int) -> int:
+    """A new backlog, with the low-water mark, if there is one, lowered to the smallest backlog in between."""
+    after = now_us << STAMP_SHIFT | backlog
+    if state is not None and state > PLAIN_MASK:
+        after |= min((state >> LOW_SHIFT) - 1, smallest) + 1 << LOW_SHIFT
+    return after
