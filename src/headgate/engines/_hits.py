@@ -1,8 +1,8 @@
-"""The hot path of the memory engine: the usual hit in one go, with everything it needs at hand.
+"""The hot path of the memory engine: the common hit in one function.
 
-What is not usual (a key that was not seen lately, a charge that does not fit with the others) is left to those who do it
-step by step. Nothing here checks what the caller passes before it has to: text is text if it is found among the keys, and
-`1` is a cost. Arguments from outside are therefore `Any`, and are refused in our own words, not in those of a compiler.
+Uncommon cases (a key that was not used recently, a charge that does not fit with the others) fall back to the slow
+path. Arguments are not checked before that is necessary: a string that is found among the keys is a valid key, and `1`
+is a valid cost. Arguments are therefore typed `Any`, and wrong ones get our error message, not the compiler's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..algorithms.base import MAX_EXACT
-from ..charge import Charge, Kind, Request, require_cost, require_key
+from ..charge import Charge, ChargeSet, require_cost, require_key
+from ..charge_kind import ChargeKind
 from ..decision import Context, Decision
 from .base import Run
 
@@ -18,26 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..algorithms import Limit, State
-    from ._core import Core
-    from ._table import Table
-    from .base import Hit, HitRun
+    from ._state_store import StateStore
+    from ._state_table import StateTable
+    from .base import CertainRun, Hit
 
 ONE: Final = 1
-TAKE: Final = Kind.TAKE
+TAKE: Final = ChargeKind.TAKE
 
 
-TakeAll: TypeAlias = "Callable[[Request], Decision | None]"
+TakeAll: TypeAlias = "Callable[[ChargeSet], Decision | None]"
 
 
 class Known(NamedTuple):
     """What is at hand for one rule, or for hits without one."""
 
-    tables: dict[str, Table]
+    tables: dict[str, StateTable]
     """By the identity of a limit."""
     context: Context
 
 
-def hit_of(core: Core, table: Table, limit: Limit, context: Context) -> Hit:
+def hit_of(core: StateStore, table: StateTable, limit: Limit, context: Context) -> Hit:
     """A function that takes units of `limit` for a key."""
     turns, give, take_new = core.lock.turns, core.lock.give, core.take_new
     ticks, epoch_us = core.ticks, core.epoch_us
@@ -45,9 +46,10 @@ def hit_of(core: Core, table: Table, limit: Limit, context: Context) -> Hit:
     def hit(key: Any, cost: Any) -> Decision:
         if cost is not ONE:  # The usual cost needs no check; `True` is another object.
             require_cost(cost)
-        now_us = ticks() // 1000 + epoch_us
         for _ in turns:  # The lock: see `Baton`.
             try:
+                # With the lock held, so that a later write has a later time.
+                now_us = ticks() // 1000 + epoch_us
                 states = table.young
                 state = states.get(key)
                 if state is None:
@@ -58,7 +60,7 @@ def hit_of(core: Core, table: Table, limit: Limit, context: Context) -> Hit:
                 if after is not state:
                     states[key] = after
                 return Decision(key, limit, answer, context)
-            except TypeError:  # A key that cannot be looked up is no text either.
+            except TypeError:  # An unhashable key is not a string either.
                 require_key(key)
                 raise
             finally:
@@ -68,8 +70,8 @@ def hit_of(core: Core, table: Table, limit: Limit, context: Context) -> Hit:
     return hit
 
 
-def run_of(core: Core, table: Table, limit: Limit, context: Context) -> HitRun:
-    """A function that takes units of `limit` for several keys, in their order: under one lock and at one moment."""
+def run_of(core: StateStore, table: StateTable, limit: Limit, context: Context) -> CertainRun:
+    """A function that takes units of `limit` for several keys, in order, under one lock and at one time."""
     turns, give, take_new = core.lock.turns, core.lock.give, core.take_new
     ticks, epoch_us = core.ticks, core.epoch_us
 
@@ -102,12 +104,12 @@ def run_of(core: Core, table: Table, limit: Limit, context: Context) -> HitRun:
     return hit_run
 
 
-def take_all_of(core: Core, by_rule: dict[str | None, Known]) -> TakeAll:
-    """A function for the usual request: every key is known, and all of it fits. Any other is answered `None`."""
+def take_all_of(core: StateStore, by_rule: dict[str | None, Known]) -> TakeAll:
+    """A function for the common request: every key is known, and every charge fits. It returns `None` for others."""
     turns, give = core.lock.turns, core.lock.give
     ticks, epoch_us = core.ticks, core.epoch_us
 
-    def take_all(request: Request) -> Decision | None:
+    def take_all(request: ChargeSet) -> Decision | None:
         charges, wait_us, reserve_us, token = request
         if wait_us or reserve_us or token:
             return None
@@ -124,7 +126,7 @@ def take_all_of(core: Core, by_rule: dict[str | None, Known]) -> TakeAll:
 def _take_all(
     by_rule: dict[str | None, Known], charges: tuple[Charge, ...], now_us: int
 ) -> Decision | None:
-    """Write each charge at once, and take all of them back, which nobody has seen, if one is not as usual."""
+    """Write each charge at once, and undo all of them, still under the lock, if one is uncommon."""
     undo: list[tuple[dict[str, State], str, State]] = []
     decisions: list[Decision] = []
     speaker: Decision | None = None

@@ -3,12 +3,13 @@ r"""A state file: the counts of a memory engine, kept across restarts.
     headgate-state 1 <sha256 of the body> <bytes of the body>\n
     {"secret": hex, "tables": [[namespace, rule, identity, {key: state, …}, {number: state, …}], …]}
 
-The second states of a table are those that strangers share; the secret tells which key shares which (see
-`_table.py`), and only the file's owner can read it.
+The second group of states in a table is shared by unrelated keys; the secret determines which key shares which (see
+`_state_table.py`), and only the file's owner can read it.
 
-It is replaced as a whole (see `whole_file.py`), so a crash never leaves half of one. A file that is torn, foreign or of a newer format is refused when it is loaded and is
-not overwritten. A lock beside it keeps a second process from taking the same file; where the system has no such
-locks (Windows), a warning says so. A forked child has nothing to do with the file: it stays its parent's.
+It is replaced atomically (see `_atomic_file.py`), so a crash never leaves half of it. A file that is damaged, not a
+state file or of a newer format is refused when it is loaded and is not overwritten. A lock next to it keeps a second
+process from using the same file; on systems without such locks (Windows) a warning says so. A forked child never uses
+its parent's file.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import logging
 import os
 import threading
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from .._atomic_file import replace_file
 from ..errors import StateFileError, UsageError
-from ..whole_file import replace_file
 
 try:
     import fcntl
@@ -32,7 +34,7 @@ else:
     HAS_LOCKS = True
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 TableName: TypeAlias = tuple[str, str | None, str]
 """`(namespace, rule, identity)`."""
@@ -40,10 +42,12 @@ TableName: TypeAlias = tuple[str, str | None, str]
 MAGIC: Final = "headgate-state"
 FORMAT: Final = 1
 SAVE_EVERY: Final = 10.0
+AT_ONCE: Final = 500
+"""States that are written in one go."""
 log = logging.getLogger("headgate")
 
 
-class Row(NamedTuple):
+class StateFileRow(NamedTuple):
     """One table as plain data."""
 
     name: TableName
@@ -55,7 +59,7 @@ class Content(NamedTuple):
     """What a file says."""
 
     secret: str
-    rows: list[Row]
+    rows: list[StateFileRow]
 
 
 class StateFile:
@@ -64,11 +68,11 @@ class StateFile:
     def __init__(self, path: str | os.PathLike[str], save_every: float) -> None:
         given = Path(path)
         if not given.name or "\0" in given.name:
-            raise UsageError(f"state_file is the path of a file, not {os.fspath(path)!r}")
+            raise UsageError(f"state_file must be the path of a file, not {os.fspath(path)!r}")
         if isinstance(save_every, bool) or not isinstance(save_every, int | float):
-            raise UsageError(f"save_every is a number of seconds, not {save_every!r}")
+            raise UsageError(f"save_every must be a number of seconds, not {save_every!r}")
         if not 0 < save_every <= threading.TIMEOUT_MAX:
-            raise UsageError(f"save_every is a number of seconds above 0, not {save_every!r}")
+            raise UsageError(f"save_every must be above 0 seconds, not {save_every!r}")
         self.path = given.absolute()  # It stays where it is when the process goes elsewhere.
         self.save_every = save_every
         self.closed = False
@@ -95,14 +99,11 @@ class StateFile:
         try:
             return self._parsed(content)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self.refused(f"its body does not make sense ({error})") from error
+            raise self.refused(f"its body is invalid ({error})") from error
 
     def save(self, content: Content) -> None:
         """Replace the file; either all of it or nothing."""
-        rows = [(*name, states, shared) for name, states, shared in content.rows]
-        body = json.dumps(
-            {"secret": content.secret, "tables": rows}, separators=(",", ":")
-        ).encode()
+        body = "".join(_written(content)).encode()
         header = f"{MAGIC} {FORMAT} {sha256(body).hexdigest()} {len(body)}\n".encode()
         try:
             with self._saving:
@@ -111,11 +112,11 @@ class StateFile:
             raise StateFileError(f"cannot write the state file {self.path}: {error}") from error
 
     def require_held(self) -> None:
-        """Refuse to write a file that is somebody else's (by now)."""
+        """Refuse to write a file that now belongs to another process."""
         if self._pid != os.getpid():
             raise UsageError(
                 f"the state file {self.path} belongs to process {self._pid}, from which this one was "
-                "forked; make an engine with a file of its own here"
+                "forked; create an engine with its own file here"
             )
         if self.closed:
             raise UsageError(
@@ -147,14 +148,14 @@ class StateFile:
         self._lock.close()
 
     def after_fork(self) -> None:
-        """Close the child's copy of the lock, or it would keep the file from whoever comes next."""
+        """Close the child's copy of the lock, or it would block the file for the next process."""
         self._lock.close()
 
     def refused(self, reason: str) -> StateFileError:
         """Let go of the file as it is; the error says why, and what to do."""
         self.close()
         return StateFileError(
-            f"the state file {self.path} was refused: {reason}. It was left as it is; move it away "
+            f"the state file {self.path} was refused: {reason}. It was not changed; move it away "
             "to start with empty counts"
         )
 
@@ -164,12 +165,12 @@ class StateFile:
         if words[0] != MAGIC or len(words) != 4:
             raise self.refused("it is not a Headgate state file")
         if words[1] != str(FORMAT):
-            raise self.refused(f"it has format {words[1]}, and this version reads {FORMAT}")
+            raise self.refused(f"it has format {words[1]}, but this version reads {FORMAT}")
         if words[2:] != [sha256(body).hexdigest(), str(len(body))]:
-            raise self.refused("it is torn: its checksum does not match")
+            raise self.refused("it is damaged: its checksum does not match")
         data = json.loads(body)
         rows = [
-            Row((namespace, rule, identity), states, shared)
+            StateFileRow((namespace, rule, identity), states, shared)
             for namespace, rule, identity, states, shared in data["tables"]
         ]
         return Content(data["secret"], rows)
@@ -182,7 +183,7 @@ class StateFile:
             raise StateFileError(f"cannot use the state file {self.path}: {error}") from error
         if not HAS_LOCKS:
             log.warning(
-                "the state file %s is not locked: this system has no fcntl. See to it yourself that no "
+                "the state file %s is not locked: this system has no fcntl. Make sure that no "
                 "other process uses it",
                 self.path,
             )
@@ -195,3 +196,25 @@ class StateFile:
                 f"the state file {self.path} is in use by another engine; give each its own"
             ) from None
         return lock
+
+
+def _written(content: Content) -> Iterator[str]:
+    """The body of a file, in pieces: encoding a million states in one go would block every other thread."""
+    yield f'{{"secret":{json.dumps(content.secret)},"tables":['
+    for number, (name, states, shared) in enumerate(content.rows):
+        yield f"{',' if number else ''}[{json.dumps(name)[1:-1]},"
+        yield from _written_states(states)
+        yield ","
+        yield from _written_states(shared)
+        yield "]"
+    yield "]}"
+
+
+def _written_states(states: dict[str, Any]) -> Iterator[str]:
+    entries = iter(states.items())
+    yield "{"
+    comma = ""
+    while few := dict(islice(entries, AT_ONCE)):
+        yield comma + json.dumps(few, separators=(",", ":"))[1:-1]
+        comma = ","
+    yield "}"

@@ -1,7 +1,7 @@
-"""Batches: requests that travel in one call, from the words that are sent to the answer of each.
+"""Batches: requests that are sent in one call, from the command to each caller's answer.
 
-`Batch` is for any number of any requests. `Lone` is for one plain request that travels by itself, as nearly all do when there is little to
-do: its caller can do nothing until it is answered, so all that is done here is felt.
+`PendingBatch` is for any number of any requests. `SingleCall` is for one plain request that is sent alone, as nearly
+all are under low load: its caller waits for the answer, so every step here adds latency.
 """
 
 from __future__ import annotations
@@ -9,25 +9,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...decision import Decision
-from ...errors import HeadgateError
-from .codec import NUMBERS_PER_STEP, Plain, form_of
+from ...errors import EngineError, HeadgateError
+from .codec import NUMBERS_PER_STEP
+from .failures import own_copy
+from .packed_requests import PlainRequest, template_of
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
 
     from ...algorithms import Answer
-    from .carry import Errand
-    from .codec import Form, Part, Reply
+    from .codec import Reply
     from .link import Link
     from .operations import Operations
+    from .packed_requests import PackedRequest, PlainTemplate
     from .scripts import Words
+    from .sending import RoutedCommand
 
-Waiting: TypeAlias = tuple["asyncio.Future[Decision]", "Part | Plain", "Operations", float]
+Waiting: TypeAlias = tuple[
+    "asyncio.Future[Decision]", "PackedRequest | PlainRequest", "Operations", float
+]
 """Who waits, for what, in whose words, and until when."""
 
 
-class Batch(list[Waiting]):
+class PendingBatch(list[Waiting]):
     """Requests that travel together."""
 
     link: Link | None = None
@@ -36,7 +41,7 @@ class Batch(list[Waiting]):
     """What went wrong on the way, last."""
     since: float = 0.0
     """When they were sent."""
-    form: Form | None = None
+    form: PlainTemplate | None = None
     """The form of all requests, if they are plain and of one limit; known when they have been packed."""
     words: Words | None = None
     """What their call began with when it was packed; the dialect may have changed since."""
@@ -44,13 +49,13 @@ class Batch(list[Waiting]):
     def packed(self) -> bytes:
         """The call that decides all of them, as it is sent."""
         parts, operations = [waiting[1] for waiting in self], self[0][2]
-        self.form = form = form_of(parts)
+        self.form = form = template_of(parts)
         self.words = operations.words(form)
         return operations.packed(parts, form, self.words)
 
-    def errand(self, slot: int) -> Errand:
-        """The same as an errand, for who has to carry it out with care."""
-        return self[0][2].errand(slot, [waiting[1] for waiting in self], self.form, self.words)
+    def routed(self, slot: int) -> RoutedCommand:
+        """The same call as a command that can be repaired and sent again."""
+        return self[0][2].routed(slot, [waiting[1] for waiting in self], self.form, self.words)
 
     def answer(self, reply: Any) -> list[Waiting]:
         """Give everyone their answer; returns those whose calendar has to be sent again."""
@@ -66,15 +71,16 @@ class Batch(list[Waiting]):
             return []
         return self._answer_each(reply)
 
-    def _answer_alike(self, form: Form, answers: Iterable[Answer]) -> None:
+    def _answer_alike(self, form: PlainTemplate, answers: Iterable[Answer]) -> None:
         """Plain requests of one limit: nearly everything is, so this is short."""
-        limit, context, witness = form.limit, form.context, form.witness
+        limit, context, hooks = form.limit, form.context, form.hooks
+        after = None if hooks is None else hooks.after
         plain: Any = self
-        for (future, (key, _, _, given), _, _), its_answer in zip(plain, answers, strict=True):
+        for (future, (key, _, _, ticket), _, _), its_answer in zip(plain, answers, strict=True):
             if not future.done():
                 decision = Decision(key, limit, its_answer, context)
-                if witness is not None:
-                    witness(decision, given)
+                if after is not None:
+                    decision = after(decision, ticket)
                 future.set_result(decision)
 
     def _answer_each(self, reply: Reply) -> list[Waiting]:
@@ -86,32 +92,41 @@ class Batch(list[Waiting]):
                 try:
                     decision = operations.codec.decision(part, reply, at)
                 except HeadgateError as error:
-                    future.set_exception(error)
+                    fail_one(waiting, error)
                 else:
                     if decision is None:
                         stale.append(waiting)
                     else:
-                        if type(part) is Plain and part[2].witness is not None:
-                            part[2].witness(decision, part[3])
+                        hooks = part.hooks
+                        if hooks is not None:
+                            decision = hooks.after(decision, part.ticket)
                         future.set_result(decision)
             at += NUMBERS_PER_STEP * len(part.keys)
         return stale
+
+    def leave_out_gone(self) -> bool:
+        """Leave those out who do not wait any more, before it is sent again; whether there were any.
+
+        Who was cancelled may have given back by now what was asked for, and must not get it after that.
+        """
+        here = [waiting for waiting in self if not waiting[0].done()]
+        if len(here) == len(self):
+            return False
+        self[:] = here
+        self.words = None
+        return True
 
     def leave_on(self, link: Link, now: float) -> None:
         """Note on what, and when, they are sent."""
         self.link, self.since = link, now
 
-    def give_up(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """Close a link that may have died in silence, as soon as it has had time: others wait on it, too."""
-        if self.link is None:
-            return
-        if loop.time() >= self.since + deadline / 2:
-            self.link.abort()
-        else:
-            loop.call_at(self.since + deadline / 2, self.give_up, loop, deadline)
+    def give_up(self, deadline: float) -> None:
+        """Close a link that may be dead, once it has had time to answer: others wait on it, too."""
+        if self.link is not None:
+            self.link.suspect(self.since + deadline / 2)
 
 
-class Lone(Batch):
+class SingleCall(PendingBatch):
     """One plain request: the same as a batch of one, without the loops."""
 
     def packed(self) -> bytes:
@@ -135,16 +150,31 @@ class Lone(Batch):
             return self._answer_each(reply)
         if not future.done():
             plain: Any = part
-            key, _, form, given = plain
+            key, _, form, ticket = plain
             decision = Decision(key, form.limit, its_answer, form.context)
-            if form.witness is not None:
-                form.witness(decision, given)
+            if form.hooks is not None:
+                decision = form.hooks.after(decision, ticket)
             future.set_result(decision)
         return []
 
 
 def fail(batch: list[Waiting], error: Exception) -> None:
-    """Tell everyone in a batch what went wrong."""
-    for future, *_ in batch:
-        if not future.done():
-            future.set_exception(error)
+    """Give every caller of a batch its own copy of the error."""
+    for waiting in batch:
+        if not waiting[0].done():
+            fail_one(waiting, own_copy(error))
+
+
+def fail_one(waiting: Waiting, error: Exception) -> None:
+    """Give one caller the error, unless a hook has an answer."""
+    future, part, *_ = waiting
+    hooks = part.hooks
+    if hooks is None or hooks.failed is None or not isinstance(error, EngineError):
+        future.set_exception(error)
+        return
+    try:
+        decision = hooks.failed(error, part.ticket)
+    except Exception as raised:  # noqa: BLE001 - it goes to who waits
+        future.set_exception(raised)
+    else:
+        future.set_result(decision)

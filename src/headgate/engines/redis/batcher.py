@@ -1,17 +1,16 @@
-"""The batcher: requests of one tick of the event loop travel as one script call.
+"""The batcher: requests of one event loop tick are sent as one script call.
 
-Each caller has a future and one deadline, counted from when it asked, queueing included. At most `max_in_flight` calls
-are on their way to a server at once; what comes meanwhile waits and travels with the next one, so the busier it gets, the
-larger the batches. A caller that is cancelled before its batch leaves is left out; one that is cancelled later does
-not hurt the others.
+Each caller has a future and one deadline from the time of its call, including queueing. At most `max_in_flight` calls
+to a server are in flight; requests that come meanwhile wait for the next one, so batches grow with the load. A caller
+that is cancelled before its batch is sent is left out; one that is cancelled later does not affect the others.
 
-**One alone does not wait.** Who comes right after an answer to one who travelled alone is sent at once: nobody is left
-behind, and the link has just been heard from. All others leave at the end of the tick, with whoever else asks in it and
-after the loop had a look whether the link was closed, or as soon as a batch is full.
+**A single request does not wait.** A request that comes right after the answer to a single request is sent at once:
+nothing else is waiting, and the link has just worked. All others are sent at the end of the tick, with the other
+requests of that tick and after the loop has checked whether the link was closed, or as soon as a batch is full.
 
-**Two halves.** A server answers all that it finds on a connection before it sends the first answer, and while it does this
-we would have nothing to do, and then the other way round. So one call leaves at a time, with at most half of all that is
-asked for: the server decides one half while the answers to the other are handed out.
+**Two halves.** A server processes everything it finds on a connection before it sends the first answer; client and
+server would take turns being idle. So one call is sent at a time, with at most half of all pending requests: the server
+decides one half while the client handles the answers to the other.
 """
 
 from __future__ import annotations
@@ -20,9 +19,10 @@ from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
 from ...errors import UsageError
-from .batch import Batch, Lone, fail
-from .codec import MAX_RULES, Plain
-from .failures import timed_out
+from .batch import PendingBatch, SingleCall, fail, fail_one
+from .codec import MAX_RULES
+from .failures import timed_out, too_many_wait
+from .packed_requests import PlainRequest
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
     from ...decision import Decision
     from .batch import Waiting
-    from .codec import Part
     from .operations import Operations
+    from .packed_requests import PackedRequest
 
-Sender: TypeAlias = "Callable[[int, Batch], None]"
+Sender: TypeAlias = "Callable[[int, PendingBatch], None]"
 FRESH = 0.005
 """So many seconds after an answer a link is taken to be open still, without another look."""
+MAX_QUEUED = 10_000
+"""With this many requests queued, a new one is refused at once: it could not be answered in time."""
 WORTHWHILE = 16
 """So many at least are worth a call of their own, which has its price; fewer travel with the others."""
 
@@ -49,14 +51,17 @@ class Batcher:
         slot: int,
         send: Sender,
         limits: tuple[int, int, float],
+        on_heard: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._slot = slot
         self._send = send
         self._max_batch, self._max_in_flight, self._deadline = limits
+        self._on_heard = on_heard
+        self._is_heard = False
         self._queue: deque[Waiting] = deque()
-        self._sent: dict[int, Batch] = {}
-        """Batches with somebody who waits still, in the order they were sent, by their `id`."""
+        self._sent: dict[int, PendingBatch] = {}
+        """Batches that still have waiting callers, in the order they were sent, by their `id`."""
         self._in_flight = 0
         self._scheduled = False
         self._alone_until = 0.0
@@ -67,7 +72,7 @@ class Batcher:
         return len(self._queue)
 
     def ask(
-        self, operations: Operations, part: Part | Plain, ends: float | None = None
+        self, operations: Operations, part: PackedRequest | PlainRequest, ends: float | None = None
     ) -> asyncio.Future[Decision]:
         """Queue a request; its answer comes with the future. `ends` is for who has less time than usual."""
         loop = self._loop
@@ -80,7 +85,7 @@ class Batcher:
             future.add_done_callback(lambda _: timer.cancel())
         waiting = (future, part, operations, ends)
         if now < self._alone_until:
-            self._dispatch((Lone if type(part) is Plain else Batch)((waiting,)))
+            self._dispatch((SingleCall if type(part) is PlainRequest else PendingBatch)((waiting,)))
             if self._timer is None:
                 self._watch()
             return future
@@ -91,19 +96,31 @@ class Batcher:
             loop.call_soon(self._flush)
         elif len(self._queue) >= self._max_batch:
             self._leave(self._max_batch)
+            if len(self._queue) > MAX_QUEUED:
+                fail_one(self._queue.pop(), too_many_wait(MAX_QUEUED))
         return future
 
-    def done(self, batch: Batch, *, heard: bool = False) -> None:
-        """A call has come back: the next one leaves, before anybody is told, to keep the server busy.
+    def done(self, batch: PendingBatch, *, heard: bool = False) -> None:
+        """A call has come back: send the next one before handing out the answers, to keep the server busy.
 
         `heard` is whether its link brought the answer just now.
         """
         self._in_flight -= 1
         self._sent.pop(id(batch), None)
+        if heard and not self._is_heard:
+            self._is_heard = True
+            self._on_heard()
         if self._queue:
             self._flush()
         elif heard and not self._in_flight and len(batch) == 1:
             self._alone_until = self._loop.time() + FRESH
+
+    def hurry(self, deadline: float) -> None:
+        """Who comes from now on has so many seconds."""
+        self._deadline = deadline
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _flush(self) -> None:
         """The tick is over."""
@@ -122,7 +139,7 @@ class Batcher:
             if batch:
                 self._dispatch(batch)
 
-    def _dispatch(self, batch: Batch) -> None:
+    def _dispatch(self, batch: PendingBatch) -> None:
         """Send a batch; one that cannot be packed is sent request by request, to find the culprit."""
         try:
             self._send(self._slot, batch)
@@ -131,14 +148,14 @@ class Batcher:
                 fail(batch, error)
                 return
             for waiting in batch:
-                self._dispatch(Batch([waiting]))
+                self._dispatch(PendingBatch([waiting]))
             return
         self._in_flight += 1  # All this while the server is at work.
         self._sent[id(batch)] = batch
         self._alone_until = 0.0
 
-    def _next_batch(self, most: int) -> Batch:
-        batch = Batch()
+    def _next_batch(self, most: int) -> PendingBatch:
+        batch = PendingBatch()
         rules: set[bytes] = set()
         last = None
         queue = self._queue
@@ -147,7 +164,7 @@ class Batcher:
             future, part, _, _ = waiting
             if future.done():  # Cancelled, or out of time.
                 continue
-            shared = part[2] if type(part) is Plain else part
+            shared = part[2] if type(part) is PlainRequest else part
             if shared is not last:  # Most are of one limit, and share its form.
                 last = shared
                 rules.update(shared.rules)
@@ -156,9 +173,9 @@ class Batcher:
                         queue.appendleft(waiting)
                         break
                     too_many = (
-                        f"a request has at most {MAX_RULES} different limits, not {len(rules)}"
+                        f"a request may have at most {MAX_RULES} different limits, not {len(rules)}"
                     )
-                    future.set_exception(UsageError(too_many))
+                    fail_one(waiting, UsageError(too_many))
                     rules.clear()
                     continue
             batch.append(waiting)
@@ -176,10 +193,11 @@ class Batcher:
             self._timer.cancel()
         ends: list[float] = []
         for batch in list(self._sent.values()):
-            ends = [until for future, _, _, until in batch if not future.done()]
-            if ends:
-                break
-            del self._sent[id(batch)]
+            waiting = [until for future, _, _, until in batch if not future.done()]
+            if waiting:
+                ends += waiting
+            else:
+                del self._sent[id(batch)]
         if self._queue and not self._queue[0][0].done():
             ends.append(self._queue[0][3])
         self._timer = self._loop.call_at(min(ends), self._expire) if ends else None
@@ -191,13 +209,13 @@ class Batcher:
             if not late:
                 continue
             sent = batch.link is not None
-            batch.give_up(self._loop, self._deadline)
+            batch.give_up(self._deadline)
             reason = None if sent else batch.trouble
-            for future, *_ in late:
-                future.set_exception(timed_out(self._deadline, reason, sent=sent))
-        for future, _, _, ends in self._queue:
-            if ends <= now and not future.done():
-                future.set_exception(timed_out(self._deadline))
+            for waiting in late:
+                fail_one(waiting, timed_out(self._deadline, reason, sent=sent))
+        for waiting in self._queue:
+            if waiting[3] <= now and not waiting[0].done():
+                fail_one(waiting, timed_out(self._deadline))
         while self._queue and self._queue[0][0].done():
             self._queue.popleft()
         self._watch()

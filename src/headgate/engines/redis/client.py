@@ -1,7 +1,7 @@
-"""A ready redis-py client in the place of a URL: its settings are taken over, its connections are not.
+"""A redis-py client instead of a URL: its settings are used, its connections are not.
 
-A client retries, pools and decodes as it was told to; a limiter must know exactly what was sent and how often. So the address,
-the credentials and TLS are read off the client, and the engine makes connections of its own.
+A client retries, pools and decodes as configured, but a limiter must know exactly what was sent and how often. So the
+address, the credentials and the TLS settings are read from the client, and the engine opens its own connections.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ TLS_SETTINGS: Final = frozenset(
     )
 )
 """What redis-py can be told about TLS, and is understood here."""
+
+
+def is_client(value: object) -> bool:
+    """Whether this looks like a client of redis-py or valkey-py, sync or async, plain or Cluster, or like its pool."""
+    return any(
+        hasattr(value, name) for name in ("connection_pool", "nodes_manager", "connection_kwargs")
+    )
 
 
 def options_of(client: Any) -> Options:

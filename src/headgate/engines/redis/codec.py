@@ -1,7 +1,7 @@
-"""What goes over the wire and back: requests to packed bytes, integers to decisions. No I/O here.
+"""The wire format: requests to packed bytes, integers to decisions. No I/O here.
 
-`lua/wire.lua`, `lua/take.lua` and `lua/decide.lua` are the other side. A limit's numbers are packed once and kept; the usual
-check then costs its name, and any other one `struct.pack` and a join.
+`lua/wire.lua`, `lua/take.lua` and `lua/decide.lua` are the other side. A limit's numbers are packed once and kept. Then
+a plain check costs only its name, and any other one a `struct.pack` and a join.
 """
 
 from __future__ import annotations
@@ -9,43 +9,41 @@ from __future__ import annotations
 import re
 import secrets
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from ...algorithms import (
-    Adaptive,
-    CalendarWindow,
-    Concurrency,
-    ExponentialBackoff,
-    FixedWindow,
-    SlidingLog,
-    SlidingWindow,
-    TokenBucket,
-)
-from ...algorithms.adaptive import CANDIDATES
-from ...charge import Charge, Kind, Request, require_key
+from ...algorithms import CalendarWindow, Concurrency
+from ...charge import PastCharge, require_key
+from ...charge_kind import ChargeKind
 from ...decision import ENGINE, Context, Decision, Receipt, Source
 from ...errors import EngineError, UsageError
 from ..base import Usage, combined
+from .cross_slot import charges_of
 from .failures import nonsense
+from .limit_numbers import packed_limit
+from .packed_requests import PackedRequest, PlainRequest, PlainTemplate, ReservationRecord
+from .packing import BulkPrefixes, head_of_call, packed_bulk, packed_command, unpacked_bulk
 from .scripts import ALGORITHMS
-from .words import Starts, head_of_call, packed_word, plain_word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ...algorithms import Answer, Limit
+    from ...charge import Charge, ChargeSet
+    from ..base import Hooks
     from .keys import KeyCodec
     from .scripts import Words
 
 Reply: TypeAlias = list[int]
 
-KINDS: Final = {Kind.TAKE: 0, Kind.PEEK: 1, Kind.FORCE: 2, Kind.SHADOW: 3}
+KINDS: Final = {ChargeKind.TAKE: 0, ChargeKind.PEEK: 1, ChargeKind.FORCE: 2, ChargeKind.SHADOW: 3}
 USAGE: Final = 4
+PAST: Final = 5
+"""By force, as of a moment that follows behind the cost."""
 WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
-STALE, TAKEN, NOT_OURS = -1, -2, -3
+STALE, TAKEN, NOT_OURS, NOT_CHARGED, UNKNOWN = -1, -2, -3, -4, -5
+"""In the place of an answer, why there is none. The last two are told by nodes only, whose store did not answer."""
 NUMBERS_PER_STEP: Final = 5
-""" Versions, if there are any, come after the numbers of all steps."""
+"""Versions, if there are any, come after the numbers of all steps."""
 
 _STEP: Final = struct.Struct("<BBd")
 _HEAD: Final = struct.Struct("<dd")
@@ -56,100 +54,12 @@ SERVER_TIME: Final = _HEAD.pack(0, 0)
 PLAIN: Final = [bytes((0, number)) for number in range(256)]
 BETWEEN_TOKENS: Final = re.compile(r"(?<=\}),")
 """Full tokens end with a tag; a comma elsewhere belongs to the name."""
+MAX_KNOWN: Final = 4_096
+"""How many limits are kept packed, and how many beginnings of names: callers may name any number."""
+SLOTS: Final = ALGORITHMS.index(Concurrency.name) + 1
+"""What a packed limit of slots begins with."""
 MAX_RULES: Final = 255
-""" How many different limits one batch may hold: their number is a byte."""
-
-
-def numbers_of(limit: Limit, now_us: int) -> tuple[int, ...]:  # noqa: PLR0911 - one for each algorithm
-    """A limit as its Lua twin reads it; only calendars need to know what time it is."""
-    match limit:
-        case CalendarWindow():
-            start_us, end_us = limit.bounds_us(now_us)
-            return limit.limit, start_us, end_us, limit.calendar.bounds_us(end_us)[1]
-        case FixedWindow():
-            return limit.limit, 0, limit.window_us, 0
-        case SlidingWindow():
-            return limit.limit, limit.window_us, limit.step_us, limit.steps
-        case SlidingLog():
-            return limit.limit, limit.window_us
-        case TokenBucket():
-            return limit.limit, limit.burst, limit.emission
-        case ExponentialBackoff():
-            levels = (limit.denials_per_level, limit.max_level, limit.retry_us)
-            return limit.limit, limit.window_us, *levels
-        case Adaptive():
-            parts = [number for one in limit.candidates for number in numbers_of(one, now_us)]
-            return limit.limit, *parts, CANDIDATES.index(limit.chosen) + 1
-        case Concurrency():
-            return limit.limit, limit.ttl_us
-    raise UsageError(f"the redis engine does not know how to count {limit!r}")
-
-
-Witness: TypeAlias = "Callable[[Decision, Any], None]"
-"""Is shown the decision, and what it gave along with the question, before whoever asked is told."""
-
-
-class Form:
-    """What all plain requests of one limit have in common."""
-
-    __slots__ = ("context", "limit", "packed", "rules", "witness")
-
-    def __init__(
-        self, limit: Limit, rules: tuple[bytes], context: Context, witness: Witness | None
-    ) -> None:
-        self.limit = limit
-        self.rules = rules
-        self.context = context
-        self.witness = witness
-        self.packed = b"".join(map(packed_word, rules))
-
-
-class Plain(tuple[str, bytes, Form, Any]):
-    """The usual request on its way, one unit of one limit: key, packed name, form, and what its witness gave along.
-
-    A tuple, because nothing is cheaper to make: the fast path reads it by place.
-    """
-
-    __slots__ = ()
-
-    @property
-    def keys(self) -> tuple[bytes]:
-        """The name of its state."""
-        return (plain_word(self[1]),)
-
-    @property
-    def rules(self) -> tuple[bytes]:
-        """Its packed rule."""
-        return self[2].rules
-
-    @property
-    def request(self) -> Request:
-        """The request it stands for."""
-        key, _, form, _ = self
-        return Request((Charge(key, form.limit, rule=form.context.rule),))
-
-
-@dataclass(slots=True)
-class Part:
-    """Any other request on its way: what it adds to a batch, and what is needed to read its answer."""
-
-    request: Request
-    keys: tuple[bytes, ...]
-    rules: tuple[bytes, ...]
-    """The packed rule of each step."""
-    token: str | None = None
-    """The name that a caller knows its reservation or its slots by."""
-    holder: str | None = None
-    """The name that it holds slots under; those of a reservation without a name have one of their own."""
-    record: bytes | None = None
-    """Where its reservation is kept."""
-    look: bool = False
-    """Whether only to say what would be answered, and to change nothing."""
-
-    @property
-    def steps(self) -> list[tuple[Charge, Limit]]:
-        """The limits of the charges, in the order of their answers."""
-        return [(charge, limit) for charge in self.request.charges for limit in charge.limits]
+"""How many different limits one batch may hold: their number is a byte."""
 
 
 class Codec:
@@ -182,69 +92,90 @@ class Codec:
         return self.keys.state(self._prefix(limit, rule), key)
 
     def plain_maker(
-        self, limit: Limit, rule: str | None, witness: Witness | None = None
-    ) -> Callable[..., Plain]:
+        self, limit: Limit, rule: str | None, hooks: Hooks | None = None
+    ) -> Callable[..., PlainRequest]:
         """A function that makes the plain request of a key: the fast path, with everything at hand."""
         before, longest = self.keys.plain_before(self._prefix(limit, rule))
         context = ENGINE if rule is None else Context(rule=rule)
-        form = Form(limit, (self.rule(limit),), context, witness)
-        starts = Starts(before)
+        form = PlainTemplate(limit, (self.rule(limit),), context, hooks)
+        starts = BulkPrefixes(before)
 
-        def plain(key: str, given: Any = None) -> Plain:
+        def plain(key: str, ticket: Any = None) -> PlainRequest:
             if type(key) is str and 0 < len(key) <= longest and key.isascii():
-                return Plain((key, starts[len(key)] + key.encode() + b"\r\n", form, given))
-            return Plain((key, packed_word(self.state_name(key, limit, rule)), form, given))
+                return PlainRequest((key, starts[len(key)] + key.encode() + b"\r\n", form, ticket))
+            return PlainRequest((key, packed_bulk(self.state_name(key, limit, rule)), form, ticket))
 
         return plain
 
     def _prefix(self, limit: Limit, rule: str | None) -> bytes:
         prefix = self._prefixes.get((limit.identity, rule))
         if prefix is None:
+            if len(self._prefixes) >= MAX_KNOWN:
+                self._prefixes.clear()
             prefix = self._prefixes[limit.identity, rule] = self.keys.state_prefix(limit, rule)
         return prefix
 
     def rule(self, limit: Limit, now_us: int | None = None) -> bytes:
         """A limit's algorithm and numbers, packed."""
         if isinstance(limit, CalendarWindow):
-            return _packed_rule(limit, self._now_us() if now_us is None else now_us)
+            return packed_limit(limit, self._now_us() if now_us is None else now_us)
         packed = self._rules.get(limit)
         if packed is None:
-            packed = self._rules[limit] = _packed_rule(limit, 0)
+            if len(self._rules) >= MAX_KNOWN:
+                self._rules.clear()
+            packed = self._rules[limit] = packed_limit(limit, 0)
         return packed
 
-    def part(self, request: Request, now_us: int | None = None, *, look: bool = False) -> Part:
-        """Name and pack what one request needs; `now_us` is the store's time, if it is known better."""
+    def part(
+        self,
+        request: ChargeSet,
+        now_us: int | None = None,
+        *,
+        look: bool = False,
+        name: str | None = None,
+    ) -> PackedRequest:
+        """Pack one request. `now_us` is the store's time if it is known, `name` that of its reservation."""
         steps = [(charge, limit) for charge in request.charges for limit in charge.limits]
         names = tuple(self.state_name(charge.key, limit, charge.rule) for charge, limit in steps)
         rules = tuple(self.rule(limit, now_us) for _, limit in steps)
-        token = request.token or (secrets.token_hex(16) if request.reserve_us else None)
+        token = name or request.token or (secrets.token_hex(16) if request.reserve_us else None)
         record = None
         if request.reserve_us and token is not None:
             record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
-        return Part(request, names, rules, token, request.token, record, look)
+        holder = None if request.reserve_us else request.token
+        return PackedRequest(request, names, rules, token, holder, record, look)
 
-    def take_command(self, words: Words, form: Form, names: Sequence[bytes]) -> list[Any]:
+    def take_command(self, words: Words, form: PlainTemplate, names: Sequence[bytes]) -> list[Any]:
         """The call that takes one unit for each of these names; it begins with these words."""
-        return [*words, len(names), *names, *form.rules, *self._unusual()]
+        keys = self._with_beside([(name, form.rules[0]) for name in names])
+        return [*words, len(keys), *keys, *form.rules, *self._unusual()]
 
-    def packed_take(self, words: Words, form: Form, packed_names: Sequence[bytes]) -> bytes:
+    def packed_take(
+        self, words: Words, form: PlainTemplate, packed_names: Sequence[bytes]
+    ) -> bytes:
         """`take_command`, as it is sent."""
+        if form.rules[0][0] == SLOTS:
+            return packed_command(
+                self.take_command(words, form, [*map(unpacked_bulk, packed_names)])
+            )
         if self._usual:
             head = head_of_call(words, len(packed_names), 1)
             return b"".join([head, *packed_names, form.packed])
         head = head_of_call(words, len(packed_names), 2)
-        return b"".join([head, *packed_names, form.packed, *map(packed_word, self._unusual())])
+        return b"".join([head, *packed_names, form.packed, *map(packed_bulk, self._unusual())])
 
     def _unusual(self) -> tuple[bytes, ...]:
         """Time and flags, where they are not the server's clock and none."""
         return () if self._usual else (self.head() + self._flags,)
 
-    def command(self, words: Words, parts: Sequence[Part | Plain]) -> list[Any]:
+    def command(self, words: Words, parts: Sequence[PackedRequest | PlainRequest]) -> list[Any]:
         """The call that decides any batch; it begins with these words."""
         texts: list[bytes] = []
         rules: dict[bytes, int] = {}
         body = [self._packed_request(part, rules, texts) for part in parts]
-        names = [name for part in parts for name in part.keys]
+        keys = self._with_beside(
+            [pair for part in parts for pair in zip(part.keys, part.rules, strict=True)]
+        )
         packed = [
             self.head(),
             self._flags,
@@ -253,12 +184,17 @@ class Codec:
             _NUMBER.pack(len(parts)),
             *body,
         ]
-        return [*words, len(names), *names, b"".join(packed), *texts]
+        return [*words, len(keys), *keys, b"".join(packed), *texts]
+
+    def _with_beside(self, steps: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+        """The keys of a call: the state of each step, and then what lies beside the states of slots."""
+        states = [name for name, _ in steps]
+        return states + [self.keys.beside(name) for name, rule in steps if rule[0] == SLOTS]
 
     def _packed_request(
-        self, part: Part | Plain, rules: dict[bytes, int], texts: list[bytes]
+        self, part: PackedRequest | PlainRequest, rules: dict[bytes, int], texts: list[bytes]
     ) -> bytes:
-        if isinstance(part, Plain):
+        if isinstance(part, PlainRequest):
             return PLAIN[rules.setdefault(part.rules[0], len(rules) + 1)]
         request = part.request
         options = (WAIT if request.wait_us else 0) | (RESERVE if request.reserve_us else 0)
@@ -269,9 +205,16 @@ class Codec:
             texts.append(part.holder.encode())
         if part.record is not None:
             texts.append(part.record)
+        numbers_of_charges = [
+            bytes((number,)) if request.reserve_us else b""
+            for number, charge in enumerate(request.charges, 1)
+            for _ in charge.limits
+        ]
         steps = [
-            _STEP.pack(rules.setdefault(rule, len(rules) + 1), KINDS[charge.kind], charge.cost)
-            for rule, (charge, _) in zip(part.rules, part.steps, strict=True)
+            _packed_step(rules.setdefault(rule, len(rules) + 1), charge) + which
+            for rule, (charge, _), which in zip(
+                part.rules, part.steps, numbers_of_charges, strict=True
+            )
         ]
         return b"".join([bytes((len(steps), options)), *numbers, *steps])
 
@@ -289,8 +232,8 @@ class Codec:
             for _, limit in states
         ]
         packed = [self.head(), b"\0", bytes((len(rules),)), *rules, _NUMBER.pack(len(body)), *body]
-        names = [name for name, _ in states]
-        return [*words, len(names), *names, b"".join(packed)]
+        keys = self._with_beside([(name, self.rule(limit, now_us)) for name, limit in states])
+        return [*words, len(keys), *keys, b"".join(packed)]
 
     def check(self, reply: object, steps: int) -> None:
         """Refuse what cannot be the reply to a script of ours: wrong in kind, or in length."""
@@ -322,9 +265,11 @@ class Codec:
             return None
         return allowed == 1, remaining, retry_after_us, reset_after_us, level
 
-    def decision(self, part: Part | Plain, reply: Reply, at: int) -> Decision | None:
+    def decision(
+        self, part: PackedRequest | PlainRequest, reply: Reply, at: int
+    ) -> Decision | None:
         """Read a request's share of a reply; `None` when its calendar was out of date."""
-        if type(part) is Plain:
+        if type(part) is PlainRequest:
             key, _, form, _ = part
             allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
             if allowed < 0:
@@ -335,40 +280,45 @@ class Codec:
             if self._receipts:
                 context = context._replace(receipt=_receipt(reply, at))
             return Decision(key, form.limit, answer, context)
-        assert isinstance(part, Part)
+        assert isinstance(part, PackedRequest)
         first = reply[at]
         if first < 0:
             _require_decided(part, first)
             return None
         request = part.request
-        waiting = bool(request.wait_us) and first == 1 and reply[at + 2] > 0
         places = range(at, at + NUMBERS_PER_STEP * len(part.keys), NUMBERS_PER_STEP)
         decisions = [
             _decision(
-                charge, limit, reply, place,
-                waiting=waiting, receipt=_receipt(reply, place) if self._receipts else None,
+                charge, limit, reply, place, _receipt(reply, place) if self._receipts else None
             )
             for place, (charge, limit) in zip(places, part.steps, strict=True)
-        ]  # fmt: skip
-        if waiting:
-            return combined(decisions, mark=(reply[0], reply[at + 4], request.charges[0].cost))
+        ]
+        more: dict[str, Any] = {}
+        if request.wait_us and first == 1 and reply[at + 2] > 0:
+            more["mark"] = reply[0] + reply[at + 3]  # The name of the place in line.
         denied = any(not one and one.source != "shadow" for one in decisions)
         if part.token is not None and not denied:
-            return combined(decisions, token=self.full_token(part))
-        return combined(decisions)
+            more["token"] = self.full_token(part)
+        return combined(decisions, **more)
 
-    def full_token(self, part: Part) -> str | None:
+    def full_token(self, part: PackedRequest) -> str | None:
         """The name a caller settles by: on Cluster it also says where the record is."""
         if part.token is None or not part.request.reserve_us or not self.keys.clustered:
             return part.token
         return f"{part.token}@{self.keys.tag(part.request.charges[0].key).decode()}"
 
-    def record_names(self, token: str) -> list[bytes]:
-        """The names of the records that a full token speaks of: on Cluster there may be one in each of several slots."""
+    def records(self, token: str) -> list[ReservationRecord]:
+        """The records that a full token speaks of: on Cluster there may be one in each of several slots."""
         if not self.keys.clustered:
-            return [self.keys.reservation(b"", token)]
+            return [ReservationRecord(self.keys.reservation(b"", token))]
         parts = [one.rpartition("@") for one in BETWEEN_TOKENS.split(token)]
-        return [self.keys.reservation(tag.encode(), name) for name, _, tag in parts]
+        return [
+            ReservationRecord(
+                self.keys.reservation(tag.encode(), name),
+                charges_of(name) if len(parts) > 1 else (),
+            )
+            for name, _, tag in parts
+        ]
 
     def usages(self, reply: Reply, steps: int) -> list[Usage | int]:
         """Read the answer to `usage_command`; where there is no usage, why: `STALE` or `NOT_OURS`."""
@@ -381,23 +331,27 @@ class Codec:
         return usages
 
 
-def form_of(parts: Sequence[Part | Plain]) -> Form | None:
-    """The form of requests that are all plain and of one limit; `None` for any others."""
-    first = parts[0]
-    if type(first) is not Plain:
-        return None
-    form = first[2]
-    for part in parts:
-        if type(part) is not Plain or part[2] is not form:
-            return None
-    return form
+def _packed_step(rule: int, charge: Charge) -> bytes:
+    if isinstance(charge, PastCharge):
+        return _STEP.pack(rule, PAST, charge.cost) + _NUMBER.pack(charge.came_us)
+    return _STEP.pack(rule, KINDS[charge.kind], charge.cost)
+
+
+def undecided(code: int) -> EngineError:
+    """A node has no answer, because its own store gave none."""
+    known = "it may have been charged" if code == UNKNOWN else "nothing was charged"
+    return EngineError(
+        f"the node could not decide the request, because its store did not answer; {known}",
+        transient=True,
+        indefinite=code == UNKNOWN,
+    )
 
 
 def not_ours(key: str) -> EngineError:
-    """Somebody else has written where a state should be."""
+    """Another program has written to the key of a state."""
     return EngineError(
-        f"the state of {key!r} is not one of ours: something else wrote to its place in redis; "
-        "reset the key to begin anew",
+        f"the state of {key!r} is not a Headgate state: something else has written to its Redis key; "
+        "reset the key to start from zero",
         transient=False,
     )
 
@@ -413,10 +367,12 @@ def _require_numbers(reply: object, count: int) -> None:
     raise nonsense(reply)
 
 
-def _require_decided(part: Part | Plain, why: int) -> None:
+def _require_decided(part: PackedRequest | PlainRequest, why: int) -> None:
     """Raise what kept a request from being decided; a calendar that is out of date is no failure."""
-    if why == TAKEN and isinstance(part, Part):
-        raise UsageError(f"the reservation {part.token!r} is open already; settle it first")
+    if why == TAKEN and isinstance(part, PackedRequest):
+        raise UsageError(f"the reservation {part.token!r} is already open; settle it first")
+    if why in (NOT_CHARGED, UNKNOWN):
+        raise undecided(why)
     if why == NOT_OURS:
         raise not_ours(" or ".join(dict.fromkeys(one.key for one in part.request.charges)))
 
@@ -428,21 +384,13 @@ def _receipt(reply: Reply, at: int) -> Receipt | None:
     return Receipt(version, reply[0]) if version else None
 
 
-def _packed_rule(limit: Limit, now_us: int) -> bytes:
-    numbers = numbers_of(limit, now_us)
-    code = ALGORITHMS.index(limit.name) + 1
-    return struct.pack(f"<B{len(numbers)}d", code, *numbers)
-
-
 def _decision(
-    charge: Charge, limit: Limit, reply: Reply, at: int, *, waiting: bool, receipt: Receipt | None
+    charge: Charge, limit: Limit, reply: Reply, at: int, receipt: Receipt | None
 ) -> Decision:
     allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
-    if waiting:
-        level = 0  # It is the backlog of the place in line.
     answer: Answer = (allowed == 1, remaining, retry_after_us, reset_after_us, level)
     context = ENGINE
-    if charge.rule is not None or charge.kind is Kind.SHADOW or receipt is not None:
-        source: Source = "shadow" if charge.kind is Kind.SHADOW else "engine"
+    if charge.rule is not None or charge.kind is ChargeKind.SHADOW or receipt is not None:
+        source: Source = "shadow" if charge.kind is ChargeKind.SHADOW else "engine"
         context = Context(source, rule=charge.rule, receipt=receipt)
     return Decision(charge.key, limit, answer, context)

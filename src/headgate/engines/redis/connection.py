@@ -1,7 +1,12 @@
-"""A blocking connection to one server, and a pool of them. No retries: what failed is told.
+"""A blocking connection to one server, and a pool of them. No retries: every failure is reported.
 
 Safe under threads, because a connection is used by one caller at a time, and under fork, because a child never
 uses its parent's connections.
+
+Also safe under interrupts: a signal handler can raise (Ctrl-C, a time limit) after any step, even during clean-up. So
+nothing here is counted up and down. The number of connections in use is the number of live objects, tracked by weak
+references: one that an interrupted caller dropped disappears automatically. Locks are only taken by `with`, which has
+no gap.
 """
 
 from __future__ import annotations
@@ -11,14 +16,18 @@ import socket
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 import hiredis
 
-from ...fork import remember
-from .failures import UNWELCOME, NotSent, Refused, Unanswered
+from ..._fork import remember
+from .failures import UNWELCOME, NotConnected, NotSent, Refused, Silent, Unanswered
+from .names import addresses_of
 from .options import shown
+from .packing import packed_command
 
 if TYPE_CHECKING:
     import ssl
@@ -26,74 +35,117 @@ if TYPE_CHECKING:
     from .options import Address, Options
     from .topology import Command
 
-ASKING: Final = hiredis.pack_command((b"ASKING",))
+ASKING: Final = packed_command((b"ASKING",))
 READ_SIZE = 65_536
+LAST_WORD_S: Final = 0.1
+"""How long an interrupted caller waits for the answer to what it has sent."""
+LOOK_AGAIN_S: Final = 0.02
+"""How long a caller waits, at most, before it looks for a free connection by itself."""
 
 
-class Connection:
-    """One socket and the parser of what comes in on it."""
+class BlockingConnection:
+    """One socket and the parser of what comes in on it. Made closed; `open` it before use."""
 
-    def __init__(
-        self, address: Address, options: Options, *, sentinel: bool, seconds: float
-    ) -> None:
+    _socket: socket.socket | None = None
+    closed = False
+
+    def __init__(self, address: Address, options: Options, *, sentinel: bool) -> None:
+        self._address, self._options, self._sentinel = address, options, sentinel
         self._reader = hiredis.Reader()
+        self._news: select.poll | None = None
+        self._asked = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was opened, and not closed since by us."""
+        return self._socket is not None and not self.closed
+
+    def open(self, seconds: float) -> None:
+        """Connect and introduce ourselves; raises `NotSent` when that fails, `Refused` when it always will."""
+        address, options, sentinel = self._address, self._options, self._sentinel
         tls = options.tls_to(sentinel=sentinel)
         try:
             self._socket = _connected(address, tls, seconds)
         except OSError as error:
-            raise NotSent(f"cannot connect to {shown(address)}: {error}") from error
+            self.closed = True
+            kind = NotSent if isinstance(error, TimeoutError) else NotConnected
+            raise kind(f"cannot connect to {shown(address)}: {error}") from error
         self._news = _poll_of(self._socket)
         if self._news is not None and tls is None:
             # We wait ourselves: a socket that does looks twice, and is told anew with every call for how long.
             self._socket.settimeout(0)
         try:
             for command in handshake(options, sentinel=sentinel):
-                reply = self.call(command, seconds)
-                require_welcome(reply, address, options)
+                require_welcome(self.call(command, seconds), address, options)
         except BaseException as error:
             self.close()
             if isinstance(error, Unanswered):
-                raise NotSent(str(error)) from error
+                kind = NotSent if isinstance(error, Silent) else NotConnected
+                raise kind(f"cannot connect to {shown(address)}: {error}") from error
             raise
 
     def is_usable(self) -> bool:
         """Whether the server has neither closed the connection nor sent anything unasked."""
+        sock = self._socket
         if self._news is None:
-            return not select.select([self._socket], [], [], 0)[0]
+            return sock is not None and not select.select([sock], [], [], 0)[0]
         return not self._news.poll(0)
+
+    def has_surplus(self) -> bool:
+        """Whether more came than was asked for: it would be taken for the answer to the next question."""
+        return bool(self._reader.has_data())
 
     def call(self, command: Command | bytes, seconds: float, *, asking: bool = False) -> Any:
         """Send a command, packed or not, and wait for its reply; an error reply is returned, not raised."""
-        payload = command if isinstance(command, bytes) else hiredis.pack_command(command)
+        payload = command if isinstance(command, bytes) else packed_command(command)
         if asking:
             payload = ASKING + payload
         ends = time.monotonic() + seconds
         try:
+            self._asked = True
             self._send(payload, seconds)
             if asking:
                 self._read(ends)
-            return self._read(ends)
+            reply = self._read(ends)
+            self._asked = False
         except (OSError, hiredis.ProtocolError) as error:
             self.close()
-            raise Unanswered(str(error) or type(error).__name__) from error
+            kind = Silent if isinstance(error, TimeoutError) else Unanswered
+            raise kind(str(error) or type(error).__name__) from error
+        return reply
 
     def close(self) -> None:
         """Close the socket."""
-        self._socket.close()
+        self.closed = True
+        if self._socket is not None:
+            self._socket.close()
+
+    def abandon(self) -> None:
+        """Close it in the midst of a call, after its answer if that comes soon.
+
+        Whatever is sent next, on another connection, then comes after what was sent here: giving a slot back does not
+        overtake taking it.
+        """
+        if self._asked and self.is_open:
+            with suppress(OSError, hiredis.ProtocolError):
+                self._read(time.monotonic() + LAST_WORD_S)
+        self.close()
 
     def _send(self, payload: bytes, seconds: float) -> None:
-        if self._socket.gettimeout() != 0:
-            self._socket.settimeout(seconds)
-            self._socket.sendall(payload)
+        sock = self._socket
+        assert sock is not None
+        if sock.gettimeout() != 0:
+            sock.settimeout(seconds)
+            sock.sendall(payload)
             return
         try:
-            sent = self._socket.send(payload)
+            sent = sock.send(payload)
         except BlockingIOError:
             sent = 0
         if sent < len(payload):  # More than the system takes at once.
-            self._socket.settimeout(seconds)
-            self._socket.sendall(memoryview(payload)[sent:])
-            self._socket.settimeout(0)
+            sock.settimeout(seconds)
+            sock.sendall(memoryview(payload)[sent:])
+            sock.settimeout(0)
 
     def _read(self, ends: float) -> Any:
         while (reply := self._reader.gets()) is False:
@@ -107,11 +159,13 @@ class Connection:
         return reply
 
     def _receive(self, seconds: float) -> bytes:
-        if self._news is None or self._socket.gettimeout() != 0:
-            self._socket.settimeout(seconds)
+        sock = self._socket
+        assert sock is not None
+        if self._news is None or sock.gettimeout() != 0:
+            sock.settimeout(seconds)
         elif not self._news.poll(seconds * 1000):
             raise TimeoutError("timed out")
-        return self._socket.recv(READ_SIZE)
+        return sock.recv(READ_SIZE)
 
 
 class Pool:
@@ -119,22 +173,30 @@ class Pool:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._idle: dict[tuple[Address, bool], deque[Connection]] = {}
-        self._lock = threading.Lock()
-        self._room: dict[Address, SimpleQueue[None]] = {}
-        """As many tokens as more connections may be in use. A semaphore would do, and cost more than the rest."""
+        self._begin()
         self._closed = False
+        remember(self)
+
+    def _begin(self) -> None:
+        self._idle: dict[tuple[Address, bool], deque[BlockingConnection]] = {}
+        self._made: dict[Address, list[ref[BlockingConnection]]] = {}
+        """Every connection to a server, in use or not; also some that are gone, until there is no room for more."""
+        self._lock = threading.Lock()
+        self._waiting: set[object] = set()
+        self._freed: SimpleQueue[None] = SimpleQueue()
+        """Wakes one who waits. A hint and no more: who waits looks again by itself, too."""
+        self.heard = False
+        """Whether a server has answered: connecting, TLS and loading scripts are done with."""
         self.discovering = threading.Lock()
         """Held by the one who looks for the servers; here because it must be new after a fork, too."""
-        remember(self)
 
     def after_fork(self) -> None:
         """Called in a child: leave the parent's connections alone, and the locks that nobody will release.
 
         Only the child's own descriptors are closed; nothing is sent, so the parent goes on with its connections.
         """
-        inherited, self._idle, self._room = self._idle, {}, {}
-        self._lock, self.discovering = threading.Lock(), threading.Lock()
+        inherited = self._idle
+        self._begin()
         for connections in inherited.values():
             for connection in connections:
                 connection.close()
@@ -145,18 +207,22 @@ class Pool:
     ) -> Any:  # fmt: skip
         """Send a command on a connection of its own, opening one if none is free."""
         ends = time.monotonic() + seconds
-        room = self._room.get(address) or self._room_for(address)
+        connection = self._take(address, ends, sentinel=sentinel)
+        began = time.monotonic()
         try:
-            room.get(timeout=seconds)
-        except Empty:
-            raise NotSent(f"all {self._options.max_connections} connections are busy") from None
-        try:
-            connection = self._take(address, ends, sentinel=sentinel)
-            reply = connection.call(command, max(0.0005, ends - time.monotonic()), asking=asking)
-            self._put(address, connection, sentinel=sentinel)
-            return reply
-        finally:
-            room.put(None)
+            reply = connection.call(command, max(0.0005, ends - began), asking=asking)
+        except Unanswered:
+            if time.monotonic() - began >= self._options.deadline / 2:
+                self.drop(address)  # It fell silent, and does not answer on the others either.
+            self._wake()
+            raise
+        except BaseException:
+            connection.abandon()
+            self._wake()
+            raise
+        self._put(address, connection, sentinel=sentinel)
+        self.heard = self.heard or not sentinel
+        return reply
 
     def drop(self, address: Address) -> None:
         """Close the idle connections to a server."""
@@ -174,36 +240,59 @@ class Pool:
             for connection in connections:
                 connection.close()
 
-    def _take(self, address: Address, ends: float, *, sentinel: bool) -> Connection:
+    def _take(self, address: Address, ends: float, *, sentinel: bool) -> BlockingConnection:
         while True:
             with self._lock:
                 idle = self._idle.get((address, sentinel))
-                connection = idle.pop() if idle else None
+                connection = idle.pop() if idle else self._new(address, sentinel=sentinel)
             if connection is None:
+                self._wait(ends)
+            elif not connection.is_open:
                 patience = min(self._options.connect_timeout, ends - time.monotonic())
-                return Connection(
-                    address, self._options, sentinel=sentinel, seconds=max(0.0005, patience)
-                )
-            if connection.is_usable():
+                connection.open(max(0.0005, patience))
                 return connection
+            elif connection.is_usable():
+                return connection
+            else:
+                connection.close()
+
+    def _new(self, address: Address, *, sentinel: bool) -> BlockingConnection | None:
+        """One more connection to a server, to be opened; `None` when there are as many as may be."""
+        most, made = self._options.max_connections, self._made.setdefault(address, [])
+        if len(made) >= most:
+            made[:] = [one for one in made if (alive := one()) is not None and not alive.closed]
+            if len(made) >= most:
+                return None
+        connection = BlockingConnection(address, self._options, sentinel=sentinel)
+        made.append(ref(connection))
+        return connection
+
+    def _wait(self, ends: float) -> None:
+        """Wait until a connection may be free."""
+        left, me = ends - time.monotonic(), object()
+        if left <= 0:
+            raise NotSent(f"all {self._options.max_connections} connections are busy")
+        try:
+            self._waiting.add(me)
+            with suppress(Empty):
+                self._freed.get(timeout=min(left, LOOK_AGAIN_S))
+        finally:
+            self._waiting.discard(me)
+
+    def _put(self, address: Address, connection: BlockingConnection, *, sentinel: bool) -> None:
+        if connection.has_surplus():
             connection.close()
+        else:
+            with self._lock:
+                if self._closed:
+                    connection.close()
+                else:
+                    self._idle.setdefault((address, sentinel), deque()).append(connection)
+        self._wake()
 
-    def _put(self, address: Address, connection: Connection, *, sentinel: bool) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.setdefault((address, sentinel), deque()).append(connection)
-                return
-        connection.close()
-
-    def _room_for(self, address: Address) -> SimpleQueue[None]:
-        with self._lock:
-            room = self._room.get(address)
-            if room is None:
-                room = SimpleQueue()
-                for _ in range(self._options.max_connections):
-                    room.put(None)
-                self._room[address] = room
-            return room
+    def _wake(self) -> None:
+        if self._waiting and self._freed.empty():
+            self._freed.put(None)
 
 
 def require_welcome(reply: object, address: Address, options: Options) -> None:
@@ -215,7 +304,7 @@ def require_welcome(reply: object, address: Address, options: Options) -> None:
     for secret in (options.password, options.sentinel_password):
         if secret:
             words = words.replace(secret, "***")
-    raise outcome(f"{shown(address)} refused us: {words}")
+    raise outcome(f"{shown(address)} refused the connection: {words}")
 
 
 def handshake(options: Options, *, sentinel: bool) -> list[Command]:
@@ -231,7 +320,10 @@ def handshake(options: Options, *, sentinel: bool) -> list[Command]:
 
 
 def _poll_of(plain: socket.socket) -> select.poll | None:
-    """Says whether there is anything to read. Where there is none we `select`, which knows no descriptors above 1023."""
+    """Says whether there is anything to read.
+
+    Where there is none we `select`, which knows no descriptors above 1023.
+    """
     if not hasattr(select, "poll"):
         return None
     poll = select.poll()
@@ -239,12 +331,22 @@ def _poll_of(plain: socket.socket) -> select.poll | None:
     return poll
 
 
+def _first_of(host: str, port: int, seconds: float) -> socket.socket:
+    """A connection to the first address of the host that takes us, in the time of all of them together."""
+    ends = time.monotonic() + seconds
+    *others, last = addresses_of(host, seconds)
+    for one in others:
+        with suppress(OSError):
+            return socket.create_connection((one, port), max(0.0005, ends - time.monotonic()))
+    return socket.create_connection((last, port), max(0.0005, ends - time.monotonic()))
+
+
 def _connected(address: Address, tls: ssl.SSLContext | None, seconds: float) -> socket.socket:
     host, port = address
     if port == 0:
         plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     else:
-        plain = socket.create_connection((host, port), seconds)
+        plain = _first_of(host, port, seconds)
     try:
         if port == 0:
             plain.settimeout(seconds)

@@ -1,15 +1,17 @@
-"""Failures: what went wrong, and whether the request may have been carried out all the same.
+"""Failures: what went wrong, and whether the request may have been carried out anyway.
 
 A **definite** failure means it was not: it can be repaired and tried again within the deadline. An **indefinite** one
-(no answer, a connection lost after sending) is never tried again, because that could charge twice; the caller is told.
+(no answer, a connection lost after sending) is never retried, because that could charge twice; the caller gets an
+error.
 """
 
 from __future__ import annotations
 
+import copy
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ...errors import EngineError
+from ...errors import EngineConnectionError, EngineError, EngineTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +21,20 @@ class NotSent(Exception):  # noqa: N818 - it is an outcome
     """The connection could not be made, or was known to be broken before anything was sent."""
 
 
+class NotConnected(NotSent):
+    """There is no connection: refused, broken, or the name does not resolve."""
+
+
 class Answered(NotSent):
     """A server answered, but not with what is needed: it does not know who is responsible, or cannot serve us yet."""
 
 
 class Unanswered(Exception):  # noqa: N818 - it is an outcome
     """Something was sent, and no answer came: it may or may not have been carried out."""
+
+
+class Silent(Unanswered):
+    """So because time ran out, on a connection that is still open."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an outcome
@@ -38,7 +48,8 @@ class Repair(Enum):
     SEND = "send the script itself"
     FOLLOW = "go where the slot is now"
     ASK = "go there for this once"
-    REDISCOVER = "this server is no master any more: drop the connection and look for it"
+    REDISCOVER = "this server is not the one to ask any more: drop the connection and look for it"
+    LEAVE = "this server is about to end: ask another one, and let it answer what it was sent"
     WAIT = "the server cannot answer yet"
     GIVE_UP = "nothing helps"
 
@@ -53,6 +64,7 @@ REPAIRS: Final = {
     "TRYAGAIN": Repair.WAIT,
     "CLUSTERDOWN": Repair.WAIT,
     "BUSY": Repair.WAIT,
+    "HGDRAINING": Repair.LEAVE,
 }
 TRANSIENT: Final = ("OOM", "NOREPLICAS", "MISCONF", "MAX", "ERR max number of clients reached")
 UNWELCOME: Final = (
@@ -95,7 +107,7 @@ def reason_of(address: str, reply: object) -> Exception:
         return reply
     words = str(reply)
     if words.startswith(NO_CLUSTER):
-        return Refused(f"{address} is no part of a Cluster ({words}); use a redis:// URL")
+        return Refused(f"{address} is not part of a Cluster ({words}); use a redis:// URL")
     return (Refused if words.startswith(UNWELCOME) else Answered)(f"{address} answered: {words}")
 
 
@@ -109,7 +121,7 @@ def most_telling(reasons: Sequence[Exception]) -> Exception:
 def refused(message: str) -> EngineError:
     """The server said no, and nothing was charged."""
     transient = message.startswith(TRANSIENT)
-    return EngineError(f"redis refused the request: {message}", transient=transient)
+    return EngineError(f"the store refused the request: {message}", transient=transient)
 
 
 def timed_out(
@@ -118,25 +130,42 @@ def timed_out(
     """No answer within the deadline; what was sent may have been charged."""
     why = "the server is slow or gone" if reason is None else str(reason)
     known = "; the request may have been charged" if sent else ""
-    return EngineError(
-        f"no answer from redis within {seconds:g} s ({why}){known}",
+    kind: type[EngineError]
+    kind = EngineConnectionError if isinstance(reason, NotConnected) else EngineTimeout
+    return kind(
+        f"no answer from the store within {seconds:g} s ({why}){known}",
         transient=True,
         indefinite=sent,
     )
+
+
+def resting(server: str) -> EngineError:
+    """The server was not asked, because it did not answer a moment ago."""
+    return EngineConnectionError(
+        f"the request was not sent, because {server} does not answer", transient=True
+    )
+
+
+def too_many_wait(many: int) -> EngineError:
+    """There is no room for one more to wait in; nothing was sent."""
+    return EngineTimeout(f"{many} requests are already waiting for Redis", transient=True)
 
 
 def no_answer(reason: Exception) -> EngineError:
     """A question that changes nothing was not answered."""
     if isinstance(reason, Refused):
         return refused(str(reason))
-    return EngineError(f"redis did not answer: {reason}", transient=True)
+    kind: type[EngineError]
+    broken = isinstance(reason, NotConnected) or type(reason) is Unanswered
+    kind = EngineConnectionError if broken else EngineTimeout
+    return kind(f"the store did not answer: {reason}", transient=True)
 
 
 def nonsense(reply: object) -> EngineError:
     """What came back is no answer of our script."""
     shown = repr(reply)[:80]
     return EngineError(
-        f"redis answered with {shown}, which is no answer; the request may have been charged",
+        f"the store answered with {shown}, which is not a valid answer; the request may have been charged",
         transient=False,
         indefinite=True,
     )
@@ -149,11 +178,30 @@ def in_a_cluster(address: str) -> EngineError:
     )
 
 
-def unanswered(reason: str) -> EngineError:
-    """The connection broke after the request was sent: it may have been charged."""
+def unanswered(reason: Unanswered) -> EngineError:
+    """No answer came to what was sent: it may have been charged."""
+    kind: type[EngineError]
+    if isinstance(reason, Silent):
+        words, kind = f"the store did not answer in time ({reason})", EngineTimeout
+    else:
+        words = f"the connection to the store broke before the answer came ({reason})"
+        kind = EngineConnectionError
+    return kind(f"{words}; the request may have been charged", transient=True, indefinite=True)
+
+
+def leaping() -> EngineError:
+    """However often a calendar was sent, the store's clock was in another period."""
     return EngineError(
-        f"the connection to redis broke before the answer came ({reason}); "
-        "the request may have been charged",
+        "the store's clock is unstable: it was in another calendar period on every attempt",
         transient=True,
-        indefinite=True,
     )
+
+
+def own_copy(error: Exception) -> Exception:
+    """The same error for one of many callers: who raises or changes it does so with an object of their own."""
+    try:
+        twin = copy.copy(error)
+    except Exception:  # noqa: BLE001 - one that cannot be made again
+        twin = EngineError(f"the request failed: {error!r}", transient=False, indefinite=True)
+    twin.__cause__ = error.__cause__ or error
+    return twin

@@ -1,16 +1,17 @@
 """Keys: how a state is named in Redis, so that no two states ever share a name.
 
     hg:s{tag}namespace:rule:algorithm.window:=key        the state of a key
-    hg:f…  hg:l…  hg:v…                                  beside it: refunds and resets, the line, its version
+    hg:f…  hg:l…  hg:p…  hg:e…  hg:v…                    next to it: refunds and resets, line, places, ends of slots,
+                                                         version
     hg:r{tag}namespace:token                             a reservation
     hg:b{tag}namespace:part                              a part of the board, see headgate/board
 
-Namespace and rule are escaped, the key (or token) comes last and as it is, so the name can be read back and is different for
-different parts. Long keys, or all of them if wished, are replaced by a keyed hash (`#` in the place of `=`).
+Namespace and rule are escaped, the key (or token) comes last and as it is, so the name can be read back and is
+different for different parts. Long keys, or all keys if configured, are replaced by a keyed hash (`#` instead of `=`).
 
 `{tag}` is there on Cluster only. It decides the slot, and is a hash that we compute, never text from a user: a key with
-braces cannot tear a state and its reservation apart, and nobody without the secret can choose a slot. All states of
-one key share a slot; `colocate` can make that all states of one tenant.
+braces cannot separate a state from its reservation, and an attacker without the secret cannot choose a slot. All states
+of one key share a slot; `colocate` can make that all states of one tenant.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,8 @@ class KeyCodec:
     """Whether to store hashes only, so that the store never sees who is limited."""
     colocate: Callable[[str], str] | None = field(default=None)
     """Which keys belong together on Cluster: those for which this returns the same text."""
+    max_plain_bytes: int = MAX_PLAIN_BYTES
+    """Longer keys are replaced by their hash."""
 
     def state_prefix(self, limit: Limit, rule: str | None) -> bytes:
         """What all names of one limit and rule begin with, after the tag."""
@@ -53,10 +56,14 @@ class KeyCodec:
         """The name of a state."""
         return b"hg:s" + self.tag(key) + prefix + self.shown(key)
 
+    def beside(self, state: bytes) -> bytes:
+        """The name of what tells when slots of a state expire."""
+        return b"hg:e" + state[4:]
+
     def plain_before(self, prefix: bytes) -> tuple[bytes, int]:
         """`(before, longest)`: the name of an ASCII key, if it is no longer than that, is itself after `before`."""
         as_they_are = not self.clustered and not self.hash_all
-        return b"hg:s" + prefix + b"=", MAX_PLAIN_BYTES if as_they_are else 0
+        return b"hg:s" + prefix + b"=", self.max_plain_bytes if as_they_are else 0
 
     def reservation(self, tag: bytes, token: str) -> bytes:
         """The name of a reservation's record."""
@@ -69,7 +76,7 @@ class KeyCodec:
     def shown(self, key: str) -> bytes:
         """The key as it is stored: itself, or its hash."""
         text = key.encode()
-        if self.hash_all or len(text) > MAX_PLAIN_BYTES:
+        if self.hash_all or len(text) > self.max_plain_bytes:
             return b"#" + blake2b(text, key=self.secret, digest_size=16).hexdigest().encode()
         return b"=" + text
 
@@ -115,6 +122,43 @@ class KeyCodec:
     def is_hashed(self, name: bytes) -> bool:
         """Whether a state's name holds a hash of its key."""
         return name.decode().split(":", 4)[4][:1] == "#"
+
+
+class StatePrefix(NamedTuple):
+    """What the names of all states of one limit have in common."""
+
+    namespace: str
+    rule: str | None
+    identity: str
+
+
+def split_state(name: bytes) -> tuple[bytes, bytes]:
+    """`(prefix, key)` of a state's name, if it is not on Cluster and its key is not hashed; else `ValueError`."""
+    _, _, _, _, shown = name.split(b":", 4)
+    if name[:4] != b"hg:s" or shown[:1] != b"=":
+        raise ValueError("this is not the name of a state")
+    start = len(name) - len(shown) + 1
+    return name[:start], name[start:]
+
+
+def parse_prefix(prefix: bytes) -> StatePrefix:
+    """What the first part of `split_state` says; a `ValueError` if it says nothing."""
+    namespace, rule, identity, _ = prefix[4:].decode().split(":")
+    if rule != NO_RULE and rule[:1] != "=":
+        raise ValueError("this is not the name of a state")
+    return StatePrefix(
+        _unescaped(namespace),
+        None if rule == NO_RULE else _unescaped(rule[1:]),
+        identity.replace(".", ":"),
+    )
+
+
+def parse_reservation(name: bytes) -> tuple[str, str]:
+    """`(namespace, token)` of the name of a reservation that is not on Cluster; else a `ValueError`."""
+    namespace, _, token = name[4:].decode().partition(":")
+    if name[:4] != b"hg:r" or not token:
+        raise ValueError("this is not the name of a reservation")
+    return _unescaped(namespace), token
 
 
 def slot_of(name: bytes) -> int:

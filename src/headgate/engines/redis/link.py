@@ -1,8 +1,8 @@
 """A link: one connection to one server, shared by all tasks of an event loop.
 
-Commands leave in the order they come and replies return in that order, so many can be under way at once. Written on
-`asyncio.Protocol` and hiredis because the client library costs more than the decision: measured, the same batched script
-runs half again to twice as fast here as through redis-py (`docs/decisions`).
+Commands are sent in order and replies return in that order, so many can be in flight at once. Written on
+`asyncio.Protocol` and hiredis because the client library costs more than the decision: measured, the same batched
+script runs half again to twice as fast here as through redis-py (`docs/decisions`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import hiredis
 
 from .connection import ASKING, handshake, require_welcome
-from .failures import NotSent, Unanswered
+from .failures import NotConnected, NotSent, Unanswered
+from .names import addresses_of_async
 from .options import shown
+from .packing import packed_command
 
 if TYPE_CHECKING:
     from .options import Address, Options
@@ -35,6 +38,9 @@ class Link(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._waiting: deque[OnReply] = deque()
         self._transport: asyncio.Transport | None = None
+        self._heard = 0
+        self.on_lost: Callable[[Address], None] | None = None
+        """Called when the connection has ended, however that came, before those who wait are told."""
 
     @property
     def is_open(self) -> bool:
@@ -58,11 +64,11 @@ class Link(asyncio.Protocol):
             if not answer.done():
                 answer.set_result(reply)
 
-        packed = hiredis.pack_command(command)  # First: what cannot be packed is not sent half.
+        packed = packed_command(command)  # First: what cannot be packed is not sent half.
         if asking:
             self.send(ASKING, lambda _: None)
         if not self.send(packed, on_reply):
-            raise NotSent("the connection is closed")
+            raise NotConnected("the connection is closed")
         reply = await answer
         if isinstance(reply, Unanswered):
             raise reply
@@ -78,6 +84,18 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def suspect(self, until: float) -> None:
+        """A caller got no answer: close at this time, unless the server sends something before."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= until:
+            self.abort()
+        else:
+            loop.call_at(until, self._abort_if_silent_since, self._heard)
+
+    def _abort_if_silent_since(self, heard: int) -> None:
+        if self._heard == heard:
+            self.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
         stream: Any = transport
@@ -86,28 +104,47 @@ class Link(asyncio.Protocol):
         self._transport = stream
 
     def data_received(self, data: bytes) -> None:
-        """Called by the loop: hand out every complete reply."""
+        """Called by the loop: hand out every complete reply.
+
+        Who gets one may ask again at once, so replies are counted first: one too many is not the answer to a question
+        that was asked after it came.
+        """
         reader, waiting = self._reader, self._waiting
+        self._heard += 1
         reader.feed(data)
-        while True:
-            try:
-                reply = reader.gets()
-            except hiredis.ProtocolError:  # Not Redis.
-                self.abort()
-                return
-            if reply is False:
-                return
-            if not waiting:  # More replies than questions.
-                self.abort()
-                return
+        asked, replies = len(waiting), []
+        try:
+            while (reply := reader.gets()) is not False:
+                replies.append(reply)
+            surplus = len(replies) > asked or (len(replies) == asked and reader.has_data())
+        except hiredis.ProtocolError:  # Not Redis.
+            surplus = True
+        if surplus:
+            self.abort()
+        for reply in replies[:asked]:
             waiting.popleft()(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop: nobody waits for ever."""
+        """Called by the loop: fail everything that still waits."""
         self._transport = None
-        lost = Unanswered(str(error or "the server closed the connection"))
+        if self.on_lost is not None:
+            self.on_lost(self.address)
+        reason = str(error or "the server closed the connection")
         while self._waiting:
-            self._waiting.popleft()(lost)
+            self._waiting.popleft()(Unanswered(reason))
+
+
+async def _connect(link: Link, options: Options, *, sentinel: bool) -> None:
+    """Connect to the first address of the host that takes us."""
+    host, port = link.address
+    tls = options.tls_to(sentinel=sentinel)
+    loop, name = asyncio.get_running_loop(), host if tls is not None else None
+    *others, last = await addresses_of_async(host)
+    for one in others:
+        with suppress(OSError):
+            await loop.create_connection(lambda: link, one, port, ssl=tls, server_hostname=name)
+            return
+    await loop.create_connection(lambda: link, last, port, ssl=tls, server_hostname=name)
 
 
 async def connect(address: Address, options: Options, *, sentinel: bool = False) -> Link:
@@ -121,17 +158,14 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
             if port == 0:
                 await loop.create_unix_connection(lambda: link, host)
             else:
-                tls = options.tls_to(sentinel=sentinel)
-                name = host if tls is not None else None
-                await loop.create_connection(
-                    lambda: link, host, port, ssl=tls, server_hostname=name
-                )
+                await _connect(link, options, sentinel=sentinel)
             for command in handshake(options, sentinel=sentinel):
                 require_welcome(await link.call(command), address, options)
     except (OSError, TimeoutError, Unanswered) as error:
         link.abort()
         reason = str(error) or "timed out"
-        raise NotSent(f"cannot connect to {shown(address)}: {reason}") from error
+        kind = NotSent if isinstance(error, TimeoutError) else NotConnected
+        raise kind(f"cannot connect to {shown(address)}: {reason}") from error
     except BaseException:
         link.abort()
         raise

@@ -1,23 +1,25 @@
-"""LoopState: what an async engine keeps for each event loop, since links and futures belong to the loop they were made in."""
+"""LoopState: what an async engine keeps per event loop, because links and futures belong to one loop."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from .advice import warn_about_eviction
 from .batcher import Batcher
-from .failures import NotSent, Unanswered
+from .failures import NotConnected, NotSent, Refused, Unanswered, own_copy
 from .link import Link, connect
+from .server_settings import warn_about_eviction
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 
-    from .batch import Batch
+    from .batch import PendingBatch
     from .options import Address, Options
+
+    Greeting: TypeAlias = Callable[[Link], Awaitable[None]]
 
 
 class Batchers(dict[int, Batcher]):
@@ -32,31 +34,49 @@ class Batchers(dict[int, Batcher]):
 
 
 class LoopState:
-    """What belongs to one event loop: its links, its batchers, its helping tasks."""
+    """What belongs to one event loop: its links, its batchers, its helping tasks.
+
+    Connecting and discovery run in background tasks, once for all callers that wait for them. If a caller's deadline
+    passes, the task continues for the next caller: otherwise nothing that takes longer than one deadline would ever
+    finish.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         options: Options,
-        send: Callable[[LoopState, int, Batch], None],
+        send: Callable[[LoopState, int, PendingBatch], None],
         log: logging.Logger,
+        on_lost: Callable[[Address], None],
+        *,
+        greetings: Sequence[Greeting] = (),
     ) -> None:
         self._loop = loop
         self._log = log
+        self._on_lost = on_lost
+        self._greetings = greetings
         self.time = loop.time
         self._options = options
         self._send = send
         self.batchers = Batchers(self._new_batcher)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._connecting: dict[tuple[Address, bool], asyncio.Lock] = {}
+        self._shared: dict[Hashable, asyncio.Task[Any]] = {}
         self.links: dict[tuple[Address, bool], Link] = {}
-        self.discovering = asyncio.Lock()
+        self._deadline = options.deadline
+        """What a decision has until a server has answered: connecting, TLS and loading scripts take their time."""
         self.warned = False
 
     def _new_batcher(self, slot: int) -> Batcher:
         options = self._options
-        limits = (options.max_batch, options.max_in_flight, options.deadline)
-        return Batcher(self._loop, slot, partial(self._send, self), limits)
+        limits = (options.max_batch, options.max_in_flight, self._deadline)
+        return Batcher(self._loop, slot, partial(self._send, self), limits, self._heard)
+
+    def _heard(self) -> None:
+        """A server has answered: from now on a decision has the usual time, whichever slot it is about."""
+        if self._deadline != self._options.deciding:
+            self._deadline = self._options.deciding
+            for batcher in self.batchers.values():
+                batcher.hurry(self._deadline)
 
     @property
     def queued(self) -> int:
@@ -68,16 +88,44 @@ class LoopState:
         link = self.links.get((address, sentinel))
         if link is not None and link.is_open:
             return link
-        lock = self._connecting.setdefault((address, sentinel), asyncio.Lock())
-        async with lock:
-            link = self.links.get((address, sentinel))
-            if link is None or not link.is_open:
-                link = await connect(address, self._options, sentinel=sentinel)
-                self.links[address, sentinel] = link
-                if not sentinel and not self.warned:
-                    self.warned = True
-                    self.spawn(self._advise(link))
+        made: Link = await self.together(
+            (address, sentinel), lambda: self._connect(address, sentinel=sentinel)
+        )
+        if not sentinel and not self.warned:
+            self.warned = True
+            self.spawn(self._advise(made))  # It begins after what the caller is about to send.
+        return made
+
+    async def _connect(self, address: Address, *, sentinel: bool) -> Link:
+        link = await connect(address, self._options, sentinel=sentinel)
+        if not sentinel:
+            await self._greet(link)
+        link.on_lost = self._on_lost
+        self.links[address, sentinel] = link
         return link
+
+    async def _greet(self, link: Link) -> None:
+        try:
+            for greeting in self._greetings:
+                async with asyncio.timeout(self._options.connect_timeout):
+                    await greeting(link)
+        except (TimeoutError, Unanswered) as error:
+            link.abort()
+            raise NotSent(f"a server did not answer our greeting: {error}") from error
+        except BaseException:
+            link.abort()
+            raise
+
+    async def together(self, name: Hashable, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """The result of what has this name: begun now, unless it is under way. It goes on without those who leave."""
+        task = self._shared.get(name)
+        if task is None:
+            task = self._shared[name] = self._loop.create_task(_outcome(work()))
+            task.add_done_callback(lambda _: self._shared.pop(name, None))
+        outcome = await asyncio.shield(task)
+        if isinstance(outcome, Exception):
+            raise own_copy(outcome)
+        return outcome
 
     def is_linked(self, address: Address) -> bool:
         """Whether there is an open link to a server."""
@@ -115,8 +163,24 @@ class LoopState:
         """Let helping tasks finish, and close the links."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._options.deadline)
+        shared = list(self._shared.values())
+        for task in shared:
+            task.cancel()
+        if shared:
+            await asyncio.wait(shared)
         for link in self.links.values():
+            link.on_lost = None  # The server is as good as before.
             link.abort()  # A polite end of TLS would outlive the loop, which may be about to close.
         self.links.clear()
         for _ in range(2):
             await asyncio.sleep(0)
+
+
+async def _outcome(work: Coroutine[Any, Any, Any]) -> Any:
+    """What comes of it; a failure as a value, for there may be nobody left to raise it to."""
+    try:
+        return await work
+    except (NotSent, Refused, Unanswered) as error:
+        return error
+    except asyncio.CancelledError:  # Who waits for it was not cancelled.
+        return NotConnected("the connections were closed")

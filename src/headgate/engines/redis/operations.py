@@ -1,6 +1,7 @@
-"""Operations: every verb of the engine contract as errands to run and replies to read. No I/O here.
+"""Operations: every method of the engine contract as commands to run and replies to parse. No I/O here.
 
-The two shells (`sync.py`, `aio.py`) only run errands; what is asked and what the answer means is decided here, once.
+The two shells (`sync.py`, `aio.py`) only run commands; this module builds them and interprets the replies, once for
+both.
 """
 
 from __future__ import annotations
@@ -12,37 +13,44 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-from hiredis import pack_command
-
 from ...algorithms import Concurrency, Limit, TokenBucket, limit_of_identity
-from ...charge import require_cost
+from ...charge import other_charges, require_costs
 from ...errors import HeadgateError, UsageError
-from ..base import Entry, Page, Usage
-from .carry import Errand
+from ..base import KeyEntry, KeyPage, Usage
 from .codec import (
     MAX_RULES,
     NOT_OURS,
     NUMBERS_PER_STEP,
     STALE,
     Codec,
-    Form,
-    Part,
-    Plain,
     Reply,
     not_ours,
 )
+from .cross_slot import groups_of
+from .failures import leaping
 from .keys import slot_of
+from .limit_numbers import sized
+from .packed_requests import PackedRequest, PlainRequest, PlainTemplate
+from .packing import packed_command
 from .scripts import ALGORITHMS, Dialect, script
+from .sending import RoutedCommand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ...charge import Request
+    from ...charge import ChargeSet
     from ...decision import Decision
     from .scripts import Words
 
 SCAN_COUNT: Final = 500
+MAX_SCANS: Final = 100
+"""How often SCAN is asked for one page: what is looked for may be rare among millions of keys, and whoever asked wants
+to hear something."""
 DIGEST_BYTES: Final = 6
+STALE_TRIES: Final = 5
+"""How often a calendar is sent to a store whose clock is in another period each time."""
+REFUSE_US: Final = 60_000_000
+"""How long a request that was withdrawn is refused, should it arrive after all: longer than any deadline."""
 
 T = TypeVar("T")
 
@@ -54,11 +62,11 @@ class Scan(NamedTuple):
     command: tuple[Any, ...]
 
 
-Errands: TypeAlias = Generator[Errand, Any, T]
-Listing: TypeAlias = Generator[Scan | Errand, Any, Page]
+RoutedSteps: TypeAlias = Generator[RoutedCommand, Any, T]
+Listing: TypeAlias = Generator[Scan | RoutedCommand, Any, KeyPage]
 
 
-class Described(NamedTuple):
+class ParsedKey(NamedTuple):
     """What the name of a state says about it."""
 
     rule: str | None
@@ -66,10 +74,10 @@ class Described(NamedTuple):
     key: str
     hashed: bool
 
-    def entry(self, usage: Usage, now_us: int) -> Entry:
+    def entry(self, usage: Usage, now_us: int) -> KeyEntry:
         """The state as a list shows it."""
         limit, idle_at_us = self.limit, now_us + usage.answer[3]
-        return Entry(
+        return KeyEntry(
             self.key, self.rule, limit.name, limit.window_us, usage.used, idle_at_us, limit.limit
         )
 
@@ -88,12 +96,10 @@ class Place(NamedTuple):
             return cls()
         parts = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
         if parts is None or int(parts[2]) >= 2**64:
-            raise UsageError(
-                f"{cursor!r:.80} is no cursor of a list of keys; begin with an empty one"
-            )
+            raise UsageError(f"{cursor!r:.80} is not a valid cursor; start with an empty one")
         return cls(int(parts[1]), int(parts[2]), frozenset(filter(None, parts[3].split("."))))
 
-    def with_seen(self, names: Sequence[tuple[bytes, Described]]) -> Place:
+    def with_seen(self, names: Sequence[tuple[bytes, ParsedKey]]) -> Place:
         """The same place, with these names behind us."""
         return self._replace(seen=self.seen | {_digest(name) for name, _ in names})
 
@@ -104,25 +110,16 @@ class Place(NamedTuple):
 _CURSOR: Final = re.compile(r"([0-9]{1,5}):([0-9]{1,20}):([0-9a-f.]*)")
 
 
-def sized(limit: Limit, number: int) -> Limit:
-    """The same limit with another number, and the smallest burst: what is used does not depend on that."""
-    numbers = dict(zip(limit.__match_args__, limit.made_of, strict=True))
-    numbers["limit"] = number
-    if "burst" in numbers:
-        numbers["burst"] = min(number, 1)
-    return type(limit)(**numbers)
-
-
 def _digest(name: bytes) -> str:
     return blake2b(name, digest_size=DIGEST_BYTES).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class CommandBatch:
     """Requests that travel together, and their places in the caller's list."""
 
-    errand: Errand
-    parts: list[Part | Plain]
+    routed: RoutedCommand
+    parts: list[PackedRequest | PlainRequest]
     places: list[int]
 
 
@@ -136,19 +133,19 @@ class Operations:
         self._max_batch = max_batch
         self._decide, self._take = script("decide"), script("take")
 
-    def slot(self, part: Part | Plain) -> int:
+    def slot(self, part: PackedRequest | PlainRequest) -> int:
         """The slot of a request; all of its keys are there."""
         return slot_of(part.keys[0]) if self.clustered else 0
 
-    def batches(self, requests: Sequence[Request]) -> list[Batch]:
+    def batches(self, requests: Sequence[ChargeSet]) -> list[CommandBatch]:
         """Pack requests into as few calls as possible: one for each slot."""
-        by_slot: dict[int, list[tuple[int, Part | Plain]]] = {}
+        by_slot: dict[int, list[tuple[int, PackedRequest | PlainRequest]]] = {}
         for place, request in enumerate(requests):
             part = self.codec.part(request)
             by_slot.setdefault(self.slot(part), []).append((place, part))
         return [
-            Batch(
-                self.errand(slot, [part for _, part in chunk]),
+            CommandBatch(
+                self.routed(slot, [part for _, part in chunk]),
                 [part for _, part in chunk],
                 [place for place, _ in chunk],
             )
@@ -156,34 +153,40 @@ class Operations:
             for chunk in self._chunks(pairs)
         ]
 
-    def words(self, form: Form | None) -> Words:
+    def words(self, form: PlainTemplate | None) -> Words:
         """What a call begins with that decides requests of this form, or of any if there is none."""
         return self.dialect.words(self._decide if form is None else self._take)
 
-    def errand(
+    def routed(
         self,
         slot: int,
-        parts: Sequence[Part | Plain],
-        form: Form | None = None,
+        parts: Sequence[PackedRequest | PlainRequest],
+        form: PlainTemplate | None = None,
         words: Words | None = None,
-    ) -> Errand:
+    ) -> RoutedCommand:
         """One call that decides these requests; `form` if all are of one, `words` if it was sent before."""
         words = words or self.words(form)
         if form is not None:
             names = [part.keys[0] for part in parts]
             command = self.codec.take_command(words, form, names)
-            return Errand(tuple(command), slot, self._take)
-        return Errand(tuple(self.codec.command(words, parts)), slot, self._decide)
+            return RoutedCommand(tuple(command), slot, self._take)
+        return RoutedCommand(tuple(self.codec.command(words, parts)), slot, self._decide)
 
-    def packed(self, parts: Sequence[Part | Plain], form: Form | None, words: Words) -> bytes:
-        """The command of `errand`, as it is sent."""
+    def packed(
+        self,
+        parts: Sequence[PackedRequest | PlainRequest],
+        form: PlainTemplate | None,
+        words: Words,
+    ) -> bytes:
+        """The command of `routed`, as it is sent."""
         if form is None:
-            packed: bytes = pack_command(tuple(self.codec.command(words, parts)))
-            return packed
+            return packed_command(self.codec.command(words, parts))
         plain: Any = parts
         return self.codec.packed_take(words, form, [name for _, name, _, _ in plain])
 
-    def answers(self, parts: Sequence[Part | Plain], reply: Reply) -> Iterator[Decision | None]:
+    def answers(
+        self, parts: Sequence[PackedRequest | PlainRequest], reply: Reply
+    ) -> Iterator[Decision | None]:
         """The decisions in a reply, in order; `None` where the calendar has to be sent again."""
         self.codec.check(reply, sum(len(part.keys) for part in parts))
         at = 1
@@ -191,35 +194,72 @@ class Operations:
             yield self.codec.decision(part, reply, at)
             at += NUMBERS_PER_STEP * len(part.keys)
 
-    def again(self, part: Part | Plain, now_us: int) -> Part:
+    def again(self, part: PackedRequest | PlainRequest, now_us: int) -> PackedRequest:
         """The same request, with calendars as they are at the store's time."""
-        if not isinstance(part, Part):
-            return self.codec.part(part.request, now_us)
-        request = part.request._replace(token=part.token)
-        return self.codec.part(request, now_us, look=part.look)
+        if isinstance(part, PackedRequest):
+            again = self.codec.part(part.request, now_us, look=part.look, name=part.token)
+        else:
+            again = self.codec.part(part.request, now_us)
+        again.hooks, again.ticket = part.hooks, part.ticket
+        return again
 
-    def settle(self, token: str, actual: int) -> list[Errand]:
+    def settle(self, token: str, actual: int | Sequence[int]) -> list[RoutedCommand]:
         """Settle a reservation; one that lies in several slots is settled in each."""
-        require_cost(actual)
-        body = self.codec.head() + struct.pack("<d", actual)
-        return [self._call("settle", name, body) for name in self.codec.record_names(token)]
+        used = require_costs(actual)
+        records = self.codec.records(token)
+        if len(used) > 1 and 0 < sum(len(charges) for _, charges in records) != len(used):
+            raise other_charges(len(used))
+        return [
+            self._settle(record, [used[one] for one in charges] if len(used) > 1 else used)
+            for record, charges in ((one.name, one.charges or range(len(used))) for one in records)
+        ]
 
-    def leave_line(self, decision: Decision) -> Errand | None:
+    def settled(self, replies: Sequence[object], actual: int | Sequence[int]) -> bool:
+        """What the replies to `settle` say."""
+        if [-1] in replies:
+            raise other_charges(len(require_costs(actual)))
+        return all(reply == [1] for reply in replies)
+
+    def withdraw(self, request: ChargeSet) -> list[RoutedCommand]:
+        """Give back what a request has reserved, wherever; one that is still on its way will find its name taken."""
+        keys, token = self.codec.keys, request.token
+        if token is None or not request.reserve_us:
+            return []
+        groups = groups_of(request, keys.tag) if self.clustered else []
+        if len(groups) < 2:
+            records = [keys.reservation(keys.tag(request.charges[0].key), token)]
+        else:
+            tags = [keys.tag(group.request.charges[0].key) for group in groups]
+            records = [
+                keys.reservation(tag, one.name) for tag, one in zip(tags, groups, strict=True)
+            ]
+        return [self._settle(record, (0,), REFUSE_US) for record in records]
+
+    def _settle(self, record: bytes, used: Sequence[int], refuse_us: int = 0) -> RoutedCommand:
+        body = self.codec.head() + struct.pack(f"<{len(used) + 1}d", refuse_us, *used)
+        return self._call("settle", (record,), body)
+
+    def leave_line(self, decision: Decision) -> RoutedCommand | None:
         """Give a place in line back; nothing to do for who has none."""
         key, limit, context = decision.key, decision.limited_by, decision.context
         if context.mark is None or not isinstance(limit, TokenBucket):
             return None
-        body = self.codec.head() + struct.pack("<ddd", *context.mark) + self.codec.rule(limit)
-        return self._call("leave_line", self.codec.state_name(key, limit, context.rule), body)
+        body = self.codec.head() + struct.pack("<d", context.mark) + self.codec.rule(limit)
+        name = self.codec.state_name(key, limit, context.rule)
+        return self._call("leave_line", (name,), body)
 
-    def slots(self, key: str, limit: Limit, token: str, rule: str | None, *, renew: bool) -> Errand:
+    def slots(
+        self, key: str, limit: Limit, token: str, rule: str | None, *, renew: bool
+    ) -> RoutedCommand:
         """Renew what a token holds, or let go of it."""
         assert isinstance(limit, Concurrency)
         body = self.codec.head() + bytes((renew,)) + self.codec.rule(limit)
         name = self.codec.state_name(key, limit, rule)
-        return self._call("slots", name, body, token.encode())
+        return self._call("slots", (name, self.codec.keys.beside(name)), body, token.encode())
 
-    def usage(self, key: str, limit: Limit, rule: str | None, now_us: int | None = None) -> Errand:
+    def usage(
+        self, key: str, limit: Limit, rule: str | None, now_us: int | None = None
+    ) -> RoutedCommand:
         """Ask what a key has used."""
         name = self.codec.state_name(key, limit, rule)
         return self._usages([(name, limit)], now_us)
@@ -231,21 +271,23 @@ class Operations:
             raise not_ours(key)
         return usage if isinstance(usage, Usage) else None
 
-    def reset(self, key: str, limit: Limit, rule: str | None) -> Errand:
+    def reset(self, key: str, limit: Limit, rule: str | None) -> RoutedCommand:
         """Forget a key, the line in front of it, and what was reserved of it."""
-        return self._call("reset", self.codec.state_name(key, limit, rule), b"")
+        return self._call("reset", (self.codec.state_name(key, limit, rule),), b"")
 
     def listing(self, prefix: str, cursor: str, most: int, nodes: int) -> Listing:
         """Look for keys on that many servers, a page at a time; never all at once.
 
         The cursor is where SCAN goes on, on which server. A page ends where a reply of SCAN does, so that nothing
         is lost in between; only when a single bucket of the server's table holds more than a page does the cursor
-        say which of them have been seen.
+        say which of them have been seen. It also ends after `MAX_SCANS`, with however few were found.
         """
         place = Place.parse(cursor)
         count = SCAN_COUNT
-        entries: list[Entry] = []
-        while place.node < nodes and len(entries) < most:
+        entries: list[KeyEntry] = []
+        for _ in range(MAX_SCANS):
+            if place.node >= nodes or len(entries) >= most:
+                break
             pattern = self.codec.keys.pattern(prefix)
             reply = yield Scan(
                 place.node, (b"SCAN", b"%d" % place.at, b"MATCH", pattern, b"COUNT", count)
@@ -265,11 +307,11 @@ class Operations:
             else:
                 place = Place(place.node + 1)
             entries += yield from self._entries(names)
-        return Page(entries, str(place) if place.node < nodes else "")
+        return KeyPage(entries, str(place) if place.node < nodes else "")
 
     def _unseen(
         self, names: Sequence[bytes], prefix: str, place: Place
-    ) -> list[tuple[bytes, Described]]:
+    ) -> list[tuple[bytes, ParsedKey]]:
         """Those whose key begins with `prefix`: a pattern cannot tell where a key begins."""
         described = [(name, self._described(name)) for name in dict.fromkeys(names)]
         return [
@@ -281,7 +323,7 @@ class Operations:
             and not (place.seen and _digest(name) in place.seen)
         ]
 
-    def _described(self, name: bytes) -> Described | None:
+    def _described(self, name: bytes) -> ParsedKey | None:
         """What a state's name speaks of, if it is of this namespace and of a limit that we know."""
         parsed = self.codec.keys.parse(name)
         if parsed is None:
@@ -291,32 +333,32 @@ class Operations:
             limit = limit_of_identity(identity)
         except (LookupError, ValueError, HeadgateError):
             return None
-        return Described(rule, limit, key, hashed=self.codec.keys.is_hashed(name))
+        return ParsedKey(rule, limit, key, hashed=self.codec.keys.is_hashed(name))
 
-    def _entries(self, names: Sequence[tuple[bytes, Described]]) -> Errands[list[Entry]]:
+    def _entries(self, names: Sequence[tuple[bytes, ParsedKey]]) -> RoutedSteps[list[KeyEntry]]:
         """Those of the states that are in use, counted by the limits that they were last counted with."""
-        by_slot: dict[int, list[tuple[bytes, Described]]] = {}
+        by_slot: dict[int, list[tuple[bytes, ParsedKey]]] = {}
         for name, described in names:
             slot = slot_of(name) if self.clustered else 0
             by_slot.setdefault(slot, []).append((name, described))
-        entries: list[Entry] = []
+        entries: list[KeyEntry] = []
         for group in by_slot.values():
             for start in range(0, len(group), MAX_RULES):
                 entries += yield from self._entries_of_one_slot(group[start : start + MAX_RULES])
         return entries
 
     def _entries_of_one_slot(
-        self, names: Sequence[tuple[bytes, Described]]
-    ) -> Errands[list[Entry]]:
+        self, names: Sequence[tuple[bytes, ParsedKey]]
+    ) -> RoutedSteps[list[KeyEntry]]:
         stored = yield self._stored_limits(names)
         known = [
             (name, described._replace(limit=sized(described.limit, number)))
             for (name, described), number in zip(names, stored, strict=True)
             if number >= 0
         ]
-        entries: list[Entry] = []
+        entries: list[KeyEntry] = []
         now_us = None
-        while known:
+        for _ in range(STALE_TRIES):
             reply = yield self._usages([(name, one.limit) for name, one in known], now_us)
             usages = self.codec.usages(reply, len(known))
             entries += [
@@ -326,29 +368,34 @@ class Operations:
             ]
             now_us = reply[0]
             known = [one for one, usage in zip(known, usages, strict=True) if usage == STALE]
-        return entries
+            if not known:
+                return entries
+        raise leaping()
 
-    def _stored_limits(self, names: Sequence[tuple[bytes, Described]]) -> Errand:
+    def _stored_limits(self, names: Sequence[tuple[bytes, ParsedKey]]) -> RoutedCommand:
         codes = bytes(ALGORITHMS.index(one.limit.name) + 1 for _, one in names)
         called = script("limits")
         keys = [name for name, _ in names]
         slot = slot_of(keys[0]) if self.clustered else 0
-        return Errand((*self.dialect.words(called), len(keys), *keys, codes), slot, called)
+        return RoutedCommand((*self.dialect.words(called), len(keys), *keys, codes), slot, called)
 
-    def _usages(self, states: Sequence[tuple[bytes, Limit]], now_us: int | None) -> Errand:
+    def _usages(self, states: Sequence[tuple[bytes, Limit]], now_us: int | None) -> RoutedCommand:
         command = self.codec.usage_command(self.dialect.words(self._decide), states, now_us)
         slot = slot_of(states[0][0]) if self.clustered else 0
-        return Errand(tuple(command), slot, self._decide)
+        return RoutedCommand(tuple(command), slot, self._decide)
 
-    def _call(self, name: str, key: bytes, body: bytes, *texts: bytes) -> Errand:
+    def _call(
+        self, name: str, keys: tuple[bytes, ...], body: bytes, *texts: bytes
+    ) -> RoutedCommand:
         called = script(name)
-        slot = slot_of(key) if self.clustered else 0
-        return Errand((*self.dialect.words(called), 1, key, body, *texts), slot, called)
+        slot = slot_of(keys[0]) if self.clustered else 0
+        command = (*self.dialect.words(called), len(keys), *keys, body, *texts)
+        return RoutedCommand(command, slot, called)
 
     def _chunks(
-        self, pairs: list[tuple[int, Part | Plain]]
-    ) -> Iterator[list[tuple[int, Part | Plain]]]:
-        chunk: list[tuple[int, Part | Plain]] = []
+        self, pairs: list[tuple[int, PackedRequest | PlainRequest]]
+    ) -> Iterator[list[tuple[int, PackedRequest | PlainRequest]]]:
+        chunk: list[tuple[int, PackedRequest | PlainRequest]] = []
         rules: set[bytes] = set()
         for place, part in pairs:
             rules.update(part.rules)

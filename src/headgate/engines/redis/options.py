@@ -1,8 +1,8 @@
-"""Options: what a URL says about a Redis, read once and checked.
+"""Options: the parsed and validated URL of a Redis.
 
     redis://user:password@host:6379/0          rediss:// with TLS        redis+unix:///run/redis.sock?db=0
     redis+sentinel://host:26379,host:26379/name            redis+cluster://host:6379,host:6379
-    the same with valkey in the place of redis
+    the same with valkey instead of redis
 
 Options follow as a query: `?deadline=0.25&max_batch=128`. Passwords never show in a repr, a log or an error.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from ..._query import Expected, read_query, seconds_between, whole_between, yes_or_no
 from ...errors import ConfigError
-from ...query import Wanted, read_query, seconds_between, whole_between, yes_or_no
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +30,9 @@ def shown(address: Address) -> str:
     return host if port == 0 else f"{host}:{port}"
 
 
-Topology: TypeAlias = Literal["standalone", "sentinel", "cluster"]
+TopologyName: TypeAlias = Literal["standalone", "sentinel", "cluster", "nodes"]
 
-SCHEMES: Final[dict[str, tuple[Topology, bool]]] = {
+SCHEMES: Final[dict[str, tuple[TopologyName, bool]]] = {
     "redis": ("standalone", False),
     "rediss": ("standalone", True),
     "redis+unix": ("standalone", False),
@@ -49,7 +49,7 @@ DEFAULT_PORT: Final = {"standalone": 6379, "sentinel": 26379, "cluster": 6379}
 class Options:
     """Where a Redis is, who we are there, and how patient."""
 
-    topology: Topology
+    topology: TopologyName
     addresses: tuple[Address, ...]
     master: str = ""
     """The name by which Sentinels know the master."""
@@ -60,7 +60,9 @@ class Options:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     sentinel_tls: ssl.SSLContext | None = field(default=None, repr=False)
     deadline: float = 1.0
-    """Seconds until a caller is told that there is no answer."""
+    """Seconds until a call without an answer fails."""
+    decision_deadline: float | None = None
+    """The same for decisions, once the server has answered for the first time; `None` where it is the same."""
     connect_timeout: float = 1.0
     max_connections: int = 64
     """How many connections a blocking engine keeps to one server."""
@@ -75,6 +77,11 @@ class Options:
     receipts: bool = False
     """Whether decisions carry a receipt, for those who check the engine from outside."""
 
+    @property
+    def deciding(self) -> float:
+        """Seconds that a decision may take when there is a connection already."""
+        return self.deadline if self.decision_deadline is None else self.decision_deadline
+
     def tls_to(self, *, sentinel: bool) -> ssl.SSLContext | None:
         """How connections to a Sentinel, or else to a server, are encrypted."""
         return self.sentinel_tls if sentinel else self.tls
@@ -88,25 +95,26 @@ def parse_url(url: str) -> Options:
     try:
         parts = urlsplit(url)
     except ValueError:  # Its message quotes the URL.
-        raise ConfigError("the Redis URL cannot be read; see the brackets of its address") from None
+        raise ConfigError("the Redis URL is invalid; check the brackets of its address") from None
     scheme = parts.scheme.replace("valkey", "redis")
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
-        raise ConfigError(f"no engine is called {parts.scheme!r}; for Redis there are {known}")
+        raise ConfigError(f"there is no engine {parts.scheme!r}; for Redis use {known}")
     topology, secure = SCHEMES[scheme]
     if parts.fragment or (scheme != "redis+unix" and "@" in parts.path + parts.query):
         raise ConfigError(
-            "the Redis URL cannot be read; in a name or password write / as %2F, ? as %3F, "
+            "the Redis URL is invalid; in a name or password write / as %2F, ? as %3F, "
             "# as %23 and @ as %40"
         )
     userinfo, _, hosts = parts.netloc.rpartition("@")
     username, _, password = userinfo.partition(":")
     options = read_query(parts.query, QUERY_OPTIONS)
+    options["decision_deadline"] = options.get("deadline")
     if options.get("hash_keys") and "secret" not in options:
         raise ConfigError(
-            "hash_keys needs a secret: without one, anybody can hash names until one is found"
+            "hash_keys needs a secret: without one, anyone can guess keys by hashing them"
         )
-    tls = _tls_context(options, secure=secure)
+    tls = tls_context(options, secure=secure)
     path = unquote(parts.path)
     addresses: tuple[Address, ...]
     if scheme == "redis+unix":
@@ -130,7 +138,7 @@ def parse_url(url: str) -> Options:
     )
 
 
-def _require_honoured(options: dict[str, Any], topology: Topology, path: str) -> None:
+def _require_honoured(options: dict[str, Any], topology: TopologyName, path: str) -> None:
     """Refuse what would be ignored."""
     if "sentinel_password" in options and topology != "sentinel":
         raise ConfigError("sentinel_password needs a redis+sentinel:// URL")
@@ -140,7 +148,7 @@ def _require_honoured(options: dict[str, Any], topology: Topology, path: str) ->
         raise ConfigError("the database is given twice")
 
 
-def _path_options(path: str, topology: Topology) -> dict[str, Any]:
+def _path_options(path: str, topology: TopologyName) -> dict[str, Any]:
     if topology == "sentinel":
         if not path:
             raise ConfigError(
@@ -154,26 +162,26 @@ def _path_options(path: str, topology: Topology) -> dict[str, Any]:
     return {"db": _whole("the database", path, 0, 1_000_000)} if path else {}
 
 
-def _address(text: str, topology: Topology) -> Address:
+def _address(text: str, topology: TopologyName) -> Address:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT[topology])
     host = host.strip("[]")
     if not host:
-        raise ConfigError("a host is missing in the Redis URL")
+        raise ConfigError("the Redis URL has no host")
     return host, _whole("a port", port, 1, 65_535)
 
 
 def _whole(what: str, text: str, low: int, high: int) -> int:
     # The text is not repeated: a password that was not escaped may have ended up there.
     if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
-        raise ConfigError(f"{what} in a Redis URL is a number from {low} to {high}")
+        raise ConfigError(f"{what} in a Redis URL must be a number from {low} to {high}")
     return int(text)
 
 
 def _secret(text: str) -> bytes:
     if not 1 <= len(text.encode()) <= MAX_SECRET_BYTES:
-        raise Wanted(f"a text of 1 to {MAX_SECRET_BYTES} bytes")
+        raise Expected(f"a string of 1 to {MAX_SECRET_BYTES} bytes")
     return text.encode()
 
 
@@ -197,12 +205,14 @@ QUERY_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-def _tls_context(options: dict[str, Any], *, secure: bool) -> ssl.SSLContext | None:
+def tls_context(
+    options: dict[str, Any], *, secure: bool, scheme: str = "rediss"
+) -> ssl.SSLContext | None:
     """Verify the server and its name, against the system's authorities or one's own."""
     ca, cert, key = (options.pop(name, None) for name in ("ca_file", "cert_file", "key_file"))
     if not secure:
         if ca or cert or key:
-            raise ConfigError("ca_file, cert_file and key_file need a rediss:// URL")
+            raise ConfigError(f"ca_file, cert_file and key_file need a {scheme}:// URL")
         return None
     try:
         context = ssl.create_default_context(cafile=ca)
@@ -210,5 +220,5 @@ def _tls_context(options: dict[str, Any], *, secure: bool) -> ssl.SSLContext | N
         if cert is not None:
             context.load_cert_chain(cert, key)
     except OSError as error:
-        raise ConfigError(f"the certificates of the Redis URL cannot be used: {error}") from error
+        raise ConfigError(f"the certificates of the URL cannot be used: {error}") from error
     return context

@@ -1,7 +1,7 @@
-"""The Lua side: one file per algorithm and one per command, put together once and named by a hash.
+"""The Lua side: one file per algorithm and one per command, assembled once and named by a hash.
 
-A server that can (Redis 7, Valkey) keeps the text as a library of functions, and a call costs it only the decision. Others,
-and those who do not let us load a library, run it as a script, which has to be worked out anew with every call.
+Servers with functions (Redis 7, Valkey) store the code as a library, and a call costs only the decision. Other servers,
+and those that do not allow loading a library, run it as a script, which defines its functions again on every call.
 """
 
 from __future__ import annotations
@@ -75,9 +75,12 @@ def _library_name() -> str:
     return f"headgate_{sha1(text.encode(), usedforsecurity=False).hexdigest()[:16]}"
 
 
+_SHARED: Final = ("prelude", *ALGORITHMS, "wire", "watch", "line", "take")
+
+
 def _text(*commands: str) -> str:
     # A dict, because what takes units is there for every command.
-    return "\n".join(map(_file, dict.fromkeys(("prelude", *ALGORITHMS, "wire", "take", *commands))))
+    return "\n".join(map(_file, dict.fromkeys((*_SHARED, *commands))))
 
 
 @cache

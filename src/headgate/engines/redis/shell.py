@@ -1,34 +1,48 @@
-"""What the two shells have in common: where the servers are, and in whose words they speak."""
+"""What the two shells share: the topology, the codec, and the methods that are not decisions."""
 
 from __future__ import annotations
 
 import copy
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from ...clock import SystemClock
 from .codec import Codec
-from .failures import Answered, NotSent, Unanswered
+from .failures import leaping
 from .keys import KeyCodec
-from .operations import Operations
-from .options import Options, parse_url
+from .kind import description_of
+from .operations import STALE_TRIES, Operations, Scan
+from .options import Options, parse_url, shown
 from .scripts import Dialect
-from .topology import topology_of
+from .silence import NOBODY, Silence
+from .topology import Cluster, topology_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Self
 
+    from ...algorithms import Limit
+    from ...charge import ChargeSet
     from ...clock import Clock
+    from ...decision import Decision
+    from ..base import EngineDescription, KeyPage, Usage
+    from ..verbs import Verb
+    from .options import Address
+    from .sending import RoutedCommand
+    from .topology import Topology
 
 
 class Shell:
-    """An engine without its I/O.
+    """An engine without its I/O. What is said to servers of another kind, a subclass may say otherwise.
 
     `url` is a URL or `Options`. With a `clock` of your own, tests decide what time it is; otherwise the server does.
     `colocate` says which keys belong together on Cluster: those for which it returns the same text share a slot.
-    `logger` is told about a server that may forget limits; without one it is "headgate".
+    `logger` gets a warning about a server that may evict keys; the default is "headgate".
     """
+
+    _parse: Callable[[str], Options] = staticmethod(parse_url)
 
     def __init__(
         self,
@@ -38,31 +52,37 @@ class Shell:
         colocate: Callable[[str], str] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        self.options = parse_url(url) if isinstance(url, str) else url
+        self.options = self._parse(url) if isinstance(url, str) else url
         self.clock: Clock = SystemClock() if clock is None else clock
         self._test_clock = clock is not None
-        self._topology = topology_of(self.options)
+        self._topology = self._new_topology()
         self._colocate = colocate
         self._log = logging.getLogger("headgate") if logger is None else logger
-        self._dialect = Dialect()
+        self._dialect = self._new_dialect()
+        if isinstance(self._topology, Cluster):
+            silence = self._topology.silence
+            silence.on_change = partial(self._tell_of, silence)
         self._speak_for("")
+        self._open()
 
-    def scoped(self, namespace: str) -> Self:
-        """The same connections, under another namespace."""
-        twin = copy.copy(self)
-        twin._speak_for(namespace)
-        return twin
+    def _tell_of(self, silence: Silence, address: Address) -> None:
+        """One line in the log when a server of a Cluster falls silent, and one when it is back."""
+        server = "a server that a slot belongs to" if address == NOBODY else shown(address)
+        if silence.is_silent(address):
+            self._log.error("%s does not answer and is not used for now", server)
+        else:
+            self._log.warning("%s answers again", server)
 
-    def _require_found(self, slot: int, reason: Exception | None) -> None:
-        """Raise why nobody is known for a slot after a search that ended like this."""
-        if isinstance(reason, Unanswered):  # A question of the search; what is to be sent was not.
-            raise NotSent(str(reason)) from reason
-        if reason is not None:
-            raise reason
-        if self._topology.address(slot) is None:
-            raise Answered(f"no server of the Cluster has the slot {slot}")
+    def _new_topology(self) -> Topology:
+        """What knows which server to ask."""
+        return topology_of(self.options)
 
-    def _speak_for(self, namespace: str) -> None:
+    def _new_dialect(self) -> Dialect:
+        """How commands are written."""
+        return Dialect()
+
+    def _new_operations(self, namespace: str) -> Operations:
+        """The verbs, for one namespace."""
         options = self.options
         keys = KeyCodec(
             namespace, self._topology.clustered, options.secret, options.hash_keys, self._colocate
@@ -70,4 +90,108 @@ class Shell:
         codec = Codec(
             keys, self.clock.now_us, test_clock=self._test_clock, receipts=options.receipts
         )
-        self._operations = Operations(codec, options.max_batch, self._dialect)
+        return Operations(codec, options.max_batch, self._dialect)
+
+    def _open(self) -> None:
+        """Get ready for connections of this shell's kind."""
+        raise NotImplementedError
+
+    def _run(self, command: RoutedCommand) -> Any:
+        """Send a command within the deadline; its reply, or what to await for it."""
+        raise NotImplementedError
+
+    def _surely(self, command: RoutedCommand) -> Any:
+        """`_run` for what gives something back: it is sent also if the caller does not wait for it."""
+        return self._run(command)
+
+    def _ask_node(self, address: Address, command: tuple[Any, ...]) -> Any:
+        """Ask one server; its reply, or what to await for it."""
+        raise NotImplementedError
+
+    def _settle(self, token: str, actual: int | Sequence[int]) -> Verb[bool]:
+        replies = []
+        for command in self._operations.settle(token, actual):
+            reply = yield self._surely(command)
+            replies.append(reply)
+        return self._operations.settled(replies, actual)
+
+    def _withdraw(self, request: ChargeSet) -> Verb[None]:
+        for command in self._operations.withdraw(request):
+            yield self._surely(command)
+
+    def _leave_line(self, decision: Decision) -> Verb[None]:
+        command = self._operations.leave_line(decision)
+        if command is not None:
+            yield self._surely(command)
+
+    def _usage(self, key: str, limit: Limit, rule: str | None) -> Verb[Usage]:
+        now_us = None
+        for _ in range(STALE_TRIES):
+            reply = yield self._run(self._operations.usage(key, limit, rule, now_us))
+            usage = self._operations.read_usage(reply, key)
+            if usage is not None:
+                return usage
+            now_us = reply[0]
+        raise leaping()
+
+    def _list_keys(
+        self, nodes: Sequence[Address], prefix: str, cursor: str, limit: int
+    ) -> Verb[KeyPage]:
+        listing = self._operations.listing(prefix, cursor, limit, len(nodes))
+        outcome: Any = None
+        try:
+            while True:
+                match listing.send(outcome):
+                    case Scan(node, command):
+                        outcome = yield self._ask_node(nodes[node], command)
+                    case routed:
+                        outcome = yield self._run(routed)
+        except StopIteration as done:
+            page: KeyPage = done.value
+            return page
+
+    def _known_nodes(self) -> list[Address]:
+        """The servers that hold keys, as far as they are known."""
+        return self._topology.masters
+
+    @property
+    def unguarded(self) -> Self:
+        """See `Engine.unguarded`."""
+        return self
+
+    def describe(self) -> EngineDescription:
+        """See `Engine.describe`."""
+        return description_of(self.options, in_part=self._in_part, namespace=self._namespace)
+
+    @property
+    def _namespace(self) -> str:
+        return self._operations.codec.keys.namespace
+
+    @property
+    def _in_part(self) -> Callable[[], bool] | None:
+        """What tells whether some servers of a Cluster answer."""
+        topology = self._topology
+        return topology.silence.in_part if isinstance(topology, Cluster) else None
+
+    def deciding_within(self, seconds: float) -> Self:
+        """The same engine with this deadline for decisions, unless its URL has one. For an engine not yet in use.
+
+        Everything else keeps the usual deadline, and so does who has to wait for the first connection.
+        """
+        if self.options.decision_deadline is not None:
+            return self
+        return type(self)(
+            replace(self.options, decision_deadline=seconds),
+            clock=self.clock if self._test_clock else None,
+            colocate=self._colocate,
+            logger=self._log,
+        )
+
+    def scoped(self, namespace: str) -> Self:
+        """The same connections, under another namespace."""
+        twin = copy.copy(self)
+        twin._speak_for(namespace)
+        return twin
+
+    def _speak_for(self, namespace: str) -> None:
+        self._operations = self._new_operations(namespace)

@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from _thread import start_new_thread
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ...algorithms import CalendarWindow
-from ...charge import ONE, Charge, Request
+from ...charge import ONE, Charge, ChargeSet
 from ...decision import Decision
 from ...errors import EngineError
 from ..base import require_page
-from .advice import warn_about_eviction
-from .carry import Discover, Drop, Errand, Pause, Send, Step, carry
+from ..verbs import run
+from . import cross_slot
 from .connection import Pool
+from .cross_slot import Group, SlotStep, decide_across_slots, groups_of, perform
 from .failures import (
     NotSent,
     Refused,
     Unanswered,
+    leaping,
     no_answer,
     refused,
     timed_out,
     unanswered,
 )
-from .operations import Scan
+from .operations import STALE_TRIES
+from .options import shown
+from .parallel_discovery import PATIENCE_S, ParallelDiscovery
+from .sending import (
+    Delay,
+    Discover,
+    Drop,
+    RoutedCommand,
+    Send,
+    Step,
+    note_reply,
+    send_with_repair,
+)
+from .server_settings import warn_about_eviction
 from .shell import Shell
-from .spread import Look, Undo, decide_spread, groups_of
-from .topology import Cluster, Sentinel
+from .topology import Sentinel
 
 if TYPE_CHECKING:
-    import logging
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from ...algorithms import Limit
-    from ...clock import Clock
-    from ..base import Hit, Page, Usage
-    from .codec import Plain
+    from ..base import Hit, KeyPage, Usage
     from .operations import Operations
-    from .options import Address, Options
+    from .options import Address
+    from .packed_requests import PackedRequest, PlainRequest
+    from .topology import Question
 
 
 ADVICE_S = 0.25
+LOOK_AGAIN_S = 0.002
+UNFOUND = "no server answered the discovery in time"
 
 
 class RedisEngine(Shell):
@@ -49,17 +65,9 @@ class RedisEngine(Shell):
 
     blocking = True
 
-    def __init__(
-        self,
-        url: str | Options,
-        *,
-        clock: Clock | None = None,
-        colocate: Callable[[str], str] | None = None,
-        logger: logging.Logger | None = None,
-    ) -> None:
-        super().__init__(url, clock=clock, colocate=colocate, logger=logger)
+    def _open(self) -> None:
         self._pool = Pool(self.options)
-        self._advised = threading.Event()
+        self._advised = False
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """A function that takes units of `limit` for a key, in one round trip."""
@@ -69,19 +77,23 @@ class RedisEngine(Shell):
 
         def hit(key: str, cost: int) -> Decision:
             if cost is not ONE or is_calendar:
-                return self.decide([Request((Charge(key, limit, cost, rule=rule),))])[0]
+                return self.decide([ChargeSet((Charge(key, limit, cost, rule=rule),))])[0]
             return self._take(operations, plain(key))
 
         return hit
 
-    def _take(self, operations: Operations, part: Plain) -> Decision:
-        """Take one unit: one try, which is nearly always enough, and all else as an errand."""
-        ends = time.monotonic() + self.options.deadline
+    def bind_run(self, limit: Limit, rule: str | None = None) -> None:
+        """Not supported: every key is a round trip, or part of a batch."""
+
+    def _take(self, operations: Operations, part: PlainRequest) -> Decision:
+        """Take one unit: one direct attempt, which is nearly always enough, else with repair."""
+        seconds = self._deciding
+        ends = time.monotonic() + seconds
         slot, form = operations.slot(part), part[2]
         words = operations.words(form)
-        reply = self._try(slot, operations.packed((part,), form, words))
+        reply = self._try(slot, operations.packed((part,), form, words), seconds)
         if type(reply) is not list:
-            reply = self._run(operations.errand(slot, [part], form, words), ends, first=reply)
+            reply = self._run(operations.routed(slot, [part], form, words), ends, first=reply)
         answer = operations.codec.plain_answer(reply)
         if answer is not None:
             return Decision(part[0], form.limit, answer, form.context)
@@ -89,58 +101,77 @@ class RedisEngine(Shell):
         assert decision is not None  # Only a calendar can be out of date.
         return decision
 
-    def _try(self, slot: int, packed: bytes) -> Any:
+    @property
+    def _deciding(self) -> float:
+        """Seconds that a decision may take; the first may have to wait until we are connected."""
+        return self.options.deciding if self._pool.heard else self.options.deadline
+
+    def _try(self, slot: int, packed: bytes, seconds: float) -> Any:
         """The reply to a command that is sent once; why it was not sent, or `None` if nobody is known to send it to."""
         address = self._topology.address(slot)
-        if address is None:
+        if address is None or self._topology.rests(address):
             return None
         try:
-            reply = self._pool.call(address, packed, self.options.deadline)
+            reply = self._pool.call(address, packed, seconds)
         except NotSent as error:
             self._topology.forget(address)
             return error
         except (Refused, Unanswered) as error:
             self._topology.forget(address)
-            told = refused if isinstance(error, Refused) else unanswered
-            raise told(str(error)) from error
-        if not self._advised.is_set():
+            raise (
+                refused(str(error)) if isinstance(error, Refused) else unanswered(error)
+            ) from error
+        note_reply(reply, address, self._topology)
+        if not self._advised:
             self._advise(address)
         return reply
 
-    def decide(self, requests: Sequence[Request]) -> list[Decision]:
+    def decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
         """Decide each request, all or nothing."""
         return self._decide(requests)
 
-    def _decide(self, requests: Sequence[Request], ends: float | None = None) -> list[Decision]:
+    def _decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
         if self._operations.clustered:
-            spread = [groups_of(request, self._operations.codec.keys.tag) for request in requests]
-            if any(len(groups) > 1 for groups in spread):
+            grouped = [groups_of(request, self._operations.codec.keys.tag) for request in requests]
+            if any(len(groups) > 1 for groups in grouped):
                 return [
-                    self._decide_spread(request, groups)
-                    for request, groups in zip(requests, spread, strict=True)
+                    self._decide_across_slots(request, groups)
+                    for request, groups in zip(requests, grouped, strict=True)
                 ]
+        ends = time.monotonic() + self._deciding
         decisions: dict[int, Decision] = {}
         for batch in self._operations.batches(requests):
-            reply = self._run(batch.errand, ends)
+            reply = self._run(batch.routed, ends)
             answers = self._operations.answers(batch.parts, reply)
             for place, part, decision in zip(batch.places, batch.parts, answers, strict=True):
-                while decision is None:  # The store's clock is in another period than ours.
-                    part = self._operations.again(part, reply[0])  # noqa: PLW2901
-                    reply = self._run(self._operations.errand(batch.errand.slot, [part]), ends)
-                    (decision,) = self._operations.answers([part], reply)  # noqa: PLW2901
+                if decision is None:  # The store's clock is in another period than ours.
+                    decision = self._ask_again(part, reply[0], ends)  # noqa: PLW2901
                 decisions[place] = decision
         return [decisions[place] for place in range(len(requests))]
 
-    def settle(self, token: str, actual: int) -> bool:
+    def _ask_again(self, part: PackedRequest | PlainRequest, now_us: int, ends: float) -> Decision:
+        """Ask again with calendars as they are at the store's time."""
+        operations = self._operations
+        for _ in range(STALE_TRIES):
+            again = operations.again(part, now_us)
+            reply = self._run(operations.routed(operations.slot(again), [again]), ends)
+            (decision,) = operations.answers([again], reply)
+            if decision is not None:
+                return decision
+            part, now_us = again, reply[0]
+        raise leaping()
+
+    def settle(self, token: str, actual: int | Sequence[int]) -> bool:
         """Correct a reservation to what was really used, once."""
-        replies = [self._run(errand) for errand in self._operations.settle(token, actual)]
-        return all(reply == [1] for reply in replies)
+        return run(self._settle(token, actual))
+
+    def withdraw(self, request: ChargeSet) -> None:
+        """Give back what a request has reserved, or will have."""
+        run(self._withdraw(request))
 
     def leave_line(self, decision: Decision) -> None:
         """Give back a place in line, if it is the last."""
-        errand = self._operations.leave_line(decision)
-        if errand is not None:
-            self._run(errand)
+        run(self._leave_line(decision))
 
     def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """Hold on to slots for another while."""
@@ -153,93 +184,62 @@ class RedisEngine(Shell):
 
     def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
         """What the key has used, and what taking one unit would be answered."""
-        now_us = None
-        while True:
-            reply = self._run(self._operations.usage(key, limit, rule, now_us))
-            usage = self._operations.read_usage(reply, key)
-            if usage is not None:
-                return usage
-            now_us = reply[0]
+        return run(self._usage(key, limit, rule))
 
     def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
         """Forget what the key has used."""
         self._run(self._operations.reset(key, limit, rule))
 
-    def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
+    def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
         """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
         require_page(prefix, cursor, limit)
-        nodes = self._nodes()
-        listing = self._operations.listing(prefix, cursor, limit, len(nodes))
-        outcome: Any = None
-        try:
-            while True:
-                match listing.send(outcome):
-                    case Scan(node, command):
-                        outcome = self._ask(nodes[node], command)
-                    case errand:
-                        outcome = self._run(errand)
-        except StopIteration as done:
-            page: Page = done.value
-            return page
+        return run(self._list_keys(self._nodes(), prefix, cursor, limit))
 
     def close(self) -> None:
         """Close the connections."""
         self._pool.close()
 
-    def _decide_spread(self, request: Request, groups: list[Request]) -> Decision:
+    def _decide_across_slots(self, request: ChargeSet, groups: list[Group]) -> Decision:
         """Run the steps by one deadline; an interrupt leaves nothing taken behind."""
         if len(groups) == 1:
             return self.decide([request])[0]
-        ends = time.monotonic() + self.options.deadline
-        steps = decide_spread(request, groups)
+        ends = time.monotonic() + self._deciding
+        steps = decide_across_slots(request, groups)
         taken: list[str] = []
-        outcome: Any = None
-        failure: EngineError | None = None
         try:
-            while True:
-                step = steps.throw(failure) if failure else steps.send(outcome)
-                outcome = failure = None
-                try:
-                    outcome = self._spread_step(step, ends)
-                except EngineError as error:
-                    failure = error
-                if isinstance(step, Request) and outcome and outcome.token is not None:
-                    taken.append(outcome.token)
-        except StopIteration as done:
-            decision: Decision = done.value
-            return decision
+            decision = run(perform(steps, lambda step: self._do_slot_step(step, ends), taken))
         except EngineError:  # The steps have given back what was taken.
             raise
         except BaseException:
             self._undo(taken, ends)
             raise
+        assert decision is not None
+        return decision
 
-    def _spread_step(self, step: Look | Request | Undo, ends: float) -> Any:
+    def _do_slot_step(self, step: SlotStep, ends: float) -> Any:
         match step:
-            case Undo(token):
+            case cross_slot.UndoStep(token):
                 return self._undo([token], ends)
-            case Look(request):
-                return self._look(request, ends)
-            case _:
-                return self._decide([step], ends)[0]
+            case cross_slot.PeekStep(request):
+                return self._decide_one(request, ends, look=True)
+            case cross_slot.Take(request, name):
+                return self._decide_one(request, ends, name=name)
 
     def _undo(self, tokens: list[str], ends: float) -> None:
-        """Give back what can be, for half a deadline more; there is nobody left to tell about the rest."""
+        """Give back what is possible within half a deadline; errors are not reported, because no caller is left."""
         until = ends + self.options.deadline / 2
-        for errand in [one for token in tokens for one in self._operations.settle(token, 0)]:
+        for routed in [one for token in tokens for one in self._operations.settle(token, 0)]:
             with suppress(EngineError):
-                self._run(errand, until)
+                self._run(routed, until)
 
-    def _look(self, request: Request, ends: float) -> Decision:
-        """What a request within one slot would be answered."""
-        now_us = None
-        while True:
-            part = self._operations.codec.part(request, now_us, look=True)
-            reply = self._run(self._operations.errand(self._operations.slot(part), [part]), ends)
-            (decision,) = self._operations.answers([part], reply)
-            if decision is not None:
-                return decision
-            now_us = reply[0]
+    def _decide_one(
+        self, request: ChargeSet, ends: float, *, look: bool = False, name: str | None = None
+    ) -> Decision:
+        """Decide a request within one slot, or only look what it would be answered."""
+        part = self._operations.codec.part(request, look=look, name=name)
+        reply = self._run(self._operations.routed(self._operations.slot(part), [part]), ends)
+        (decision,) = self._operations.answers([part], reply)
+        return self._ask_again(part, reply[0], ends) if decision is None else decision
 
     def _nodes(self) -> list[Address]:
         if self._topology.address(0) is None:
@@ -247,27 +247,26 @@ class RedisEngine(Shell):
                 self._discover(0, time.monotonic() + self.options.deadline)
             except (NotSent, Refused) as error:
                 raise no_answer(error) from error
-        if isinstance(self._topology, Cluster):
-            return self._topology.masters
-        address = self._topology.address(0)
-        return [] if address is None else [address]
+        return self._known_nodes()
 
-    def _ask(self, address: Address, command: tuple[Any, ...]) -> Any:
+    def _ask_node(self, address: Address, command: tuple[Any, ...]) -> Any:
         try:
             reply = self._pool.call(address, command, self.options.deadline)
         except (NotSent, Refused, Unanswered) as error:
+            self._topology.forget(address)
             raise no_answer(error) from error
         if isinstance(reply, Exception):
             raise refused(str(reply))
         return reply
 
-    def _run(self, errand: Errand, ends: float | None = None, first: Any = None) -> Any:
-        """Carry an errand out within the deadline, or by the time that a caller of many has left.
+    def _run(self, routed: RoutedCommand, ends: float | None = None, first: Any = None) -> Any:
+        """Send a command and repair what can be, within the deadline, or by the time that a caller of many has left.
 
         `first` is the reply to a first attempt if there was one, or why nothing was sent.
         """
-        ends = time.monotonic() + self.options.deadline if ends is None else ends
-        journey = carry(errand, self._topology, self._dialect)
+        seconds = self.options.deadline if ends is None else self._deciding
+        ends = time.monotonic() + seconds if ends is None else ends
+        journey = send_with_repair(routed, self._topology, self._dialect)
         outcome: Any = None
         failure: Exception | None = None
         trouble: Exception | None = None
@@ -279,12 +278,12 @@ class RedisEngine(Shell):
                 trouble = failure or getattr(step, "reason", None) or trouble
                 outcome = failure = None
                 if time.monotonic() >= ends:
-                    raise timed_out(self.options.deadline, trouble) from trouble
+                    raise timed_out(seconds, trouble) from trouble
                 if first is not None and isinstance(step, Send):
                     outcome, first = first, None
                     continue
                 try:
-                    outcome = self._do(step, errand.slot, ends)
+                    outcome = self._do(step, routed.slot, ends)
                 except (NotSent, Refused, Unanswered) as error:
                     failure = error
         except StopIteration as done:
@@ -296,42 +295,70 @@ class RedisEngine(Shell):
         match step:
             case Send(address, command, asking):
                 reply = self._pool.call(address, command, left, asking=asking)
-                if not self._advised.is_set():
+                if not self._advised:
                     self._advise(address)
                 return reply
             case Discover():
                 self._discover(slot, ends)
             case Drop(address):
                 self._pool.drop(address)
-            case Pause(seconds):
+            case Delay(seconds):
                 time.sleep(min(seconds, left))
         return None
 
     def _advise(self, address: Address) -> None:
         """Look once whether the server may forget limits; not being told is no failure."""
-        self._advised.set()
+        self._advised = True
         with suppress(NotSent, Refused, Unanswered):
             info = self._pool.call(address, (b"INFO", b"memory"), ADVICE_S)
             warn_about_eviction(info, self._log)
 
     def _discover(self, slot: int, ends: float) -> None:
-        """Find out who is responsible, or raise why not; threads that want to know at the same time ask once."""
+        """Find the responsible server, or raise why not; concurrent threads share one search."""
+        while self._pool.discovering.locked():  # `with` waits for as long as it takes.
+            if self._topology.address(slot) is not None:
+                return
+            if time.monotonic() >= ends:
+                raise NotSent(UNFOUND)
+            time.sleep(LOOK_AGAIN_S)
         with self._pool.discovering:
             if self._topology.address(slot) is not None:
                 return
-            discovery = self._topology.discovery()
-            sentinels = isinstance(self._topology, Sentinel)
-            outcome: Any = None
+            search = ParallelDiscovery(self._topology.discovery())
+            answers: SimpleQueue[tuple[Question, Any]] = SimpleQueue()
+            while not search.ended:
+                left = ends - time.monotonic()
+                if left <= 0:
+                    raise NotSent(UNFOUND)
+                for question in search.due():
+                    self._ask_aside(question, min(self.options.connect_timeout, left), answers)
+                try:
+                    search.heard(*answers.get(timeout=min(PATIENCE_S, left)))
+                except Empty:
+                    search.late()
+            search.require_found(self._topology, slot)
+
+    def _ask_aside(
+        self, question: Question, seconds: float, answers: SimpleQueue[tuple[Question, Any]]
+    ) -> None:
+        """Ask a question of a discovery in a separate thread: one without an answer delays no caller.
+
+        Not a `threading.Thread`: its `start` waits for the thread with a lock that an interrupt would leave locked.
+        """
+        address, command = question
+        sentinel = isinstance(self._topology, Sentinel) and command[0] == b"SENTINEL"
+
+        def ask() -> None:
+            reply: Any
             try:
-                while True:
-                    address, command = discovery.send(outcome)
-                    seconds = min(self.options.connect_timeout, ends - time.monotonic())
-                    try:
-                        outcome = self._pool.call(
-                            address, command, max(0.001, seconds),
-                            sentinel=sentinels and command[0] == b"SENTINEL",
-                        )  # fmt: skip
-                    except (NotSent, Refused, Unanswered) as error:
-                        outcome = error
-            except StopIteration as done:
-                self._require_found(slot, done.value)
+                reply = self._pool.call(address, command, seconds, sentinel=sentinel)
+            except (NotSent, Refused, Unanswered) as error:
+                reply = error
+            except Exception as error:  # noqa: BLE001 - the search goes on without it
+                reply = NotSent(f"{shown(address)} could not be asked: {error!r}")
+            answers.put((question, reply))
+
+        try:
+            start_new_thread(ask, ())
+        except RuntimeError:  # There can be no more threads.
+            ask()

@@ -1,30 +1,107 @@
-"""Topology: which server to ask, and how to find out. No I/O here: commands go out and replies come in as values.
+"""Topology: which server is responsible, and how to find it. No I/O here: commands and replies are values.
 
-A topology answers `address(slot)`. When it does not know (any more), `discovery()` is a generator that yields
-`(address, command)` pairs to be sent to seed servers, is sent each reply (or an exception), and leaves the topology
-up to date.
+A topology answers `address(slot)`. When it does not know (any more), `discovery()` is a generator that leaves the
+topology up to date: it yields questions to ask in parallel (`parallel_discovery.py` says when each is sent), and is
+sent one answer at a time, in order of arrival. So a silent server delays no caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from .failures import Answered, most_telling, reason_of
 from .options import shown
+from .silence import Silence
 
 if TYPE_CHECKING:
     from .options import Address, Options
 
 Command: TypeAlias = tuple[Any, ...]
-Discovery: TypeAlias = Generator[tuple["Address", Command], Any, Exception | None]
-"""Yields what to ask whom, is sent replies (an exception when there is none), returns why it found nothing, if so."""
 
 
-class Standalone:
-    """One server, always the same."""
+class Question(NamedTuple):
+    """What to ask whom."""
+
+    address: Address
+    command: Command
+
+
+class Heard(NamedTuple):
+    """What came of a question: the reply, or an exception when there is none."""
+
+    question: Question
+    reply: Any
+
+
+Discovery: TypeAlias = Generator[list[Question], Heard, Exception | None]
+"""Yields more questions, is sent the next answer, and returns why it found nothing, if so."""
+
+
+class Topology(Protocol):
+    """Knows which server to ask."""
+
+    @property
+    def clustered(self) -> bool:
+        """Whether keys have slots."""
+
+    @property
+    def masters(self) -> list[Address]:
+        """The servers that hold keys, as far as they are known."""
+
+    def address(self, slot: int) -> Address | None:
+        """Where to send a command; `None` if that has to be found out."""
+
+    def forget(self, address: Address) -> None:
+        """A server did not answer, or not as it should."""
+
+    def moved(self, slot: int, address: Address) -> None:
+        """A server said who is responsible for a slot now."""
+
+    def answered(self, address: Address) -> None:
+        """A server has done what it was asked for."""
+
+    def failed(self, address: Address) -> None:
+        """A server cannot do now what it is asked for."""
+
+    def rests(self, address: Address) -> bool:
+        """Whether a server is not to be asked now, because it does not answer."""
+
+    def discovery(self) -> Discovery:
+        """Find out who is responsible."""
+
+
+class Lone:
+    """What is so where one server holds all keys."""
 
     clustered = False
+
+    def address(self, slot: int) -> Address | None:
+        """Where to send a command."""
+        raise NotImplementedError
+
+    @property
+    def masters(self) -> list[Address]:
+        """That server, if it is known."""
+        address = self.address(0)
+        return [] if address is None else [address]
+
+    def moved(self, slot: int, address: Address) -> None:
+        """It does not redirect."""
+
+    def answered(self, address: Address) -> None:
+        """It is the store: whether that answers is for the breaker to say."""
+
+    def failed(self, address: Address) -> None:
+        """The same."""
+
+    def rests(self, address: Address) -> bool:
+        """Never."""
+        return False
+
+
+class Standalone(Lone):
+    """One server, always the same."""
 
     def __init__(self, options: Options) -> None:
         self._address = options.addresses[0]
@@ -36,19 +113,14 @@ class Standalone:
     def forget(self, address: Address) -> None:
         """There is no other one to look for."""
 
-    def moved(self, slot: int, address: Address) -> None:
-        """A lone server does not redirect."""
-
     def discovery(self) -> Discovery:
         """Nothing to find out."""
         yield from ()
-        return None
+        return None  # Never asked for: the address is always known.
 
 
-class Sentinel:
+class Sentinel(Lone):
     """One master, which Sentinels know by name. It is asked for its role before it is believed."""
-
-    clustered = False
 
     def __init__(self, options: Options) -> None:
         self._sentinels = list(options.addresses)
@@ -64,46 +136,52 @@ class Sentinel:
         if self._master == address:
             self._master = None
 
-    def moved(self, slot: int, address: Address) -> None:
-        """A master does not redirect."""
-
     def discovery(self) -> Discovery:
-        """Ask one Sentinel after the other, and the server they name whether it is the master.
+        """Ask the Sentinels, and the server they name whether it is the master.
 
         What became of a master that was named says more than those who named none. That nobody knows the name is not
         taken as final: a Sentinel that was just started learns its masters yet.
         """
         unnamed: list[Exception] = []
         unfit: list[Exception] = []
-        for sentinel in self._sentinels:
-            # One that hangs takes all the time there is; the next search begins with another.
-            # New lists throughout: another thread may be searching, too.
-            self._sentinels = [*(one for one in self._sentinels if one != sentinel), sentinel]
-            named = yield sentinel, (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
-            if not isinstance(named, list) or len(named) != 2:
-                unnamed.append(self._no_name(sentinel, named))
-                continue
-            address = named[0].decode(), int(named[1])
-            role = yield address, (b"ROLE",)
-            if isinstance(role, list) and role and role[0] == b"master":
-                self._master = address
-                # The one that knew comes first the next time.
-                others = (one for one in self._sentinels if one != sentinel)
-                self._sentinels = [sentinel, *others]
-                return None
-            unfit.append(_no_master(address, role))
+        named: dict[Address, Address] = {}
+        """The servers that were named, and by whom first."""
+        ask = (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
+        more = [Question(sentinel, ask) for sentinel in self._sentinels]
+        waiting = 0
+        while waiting + len(more):
+            waiting += len(more) - 1
+            (who, command), reply = yield more
+            more = []
+            if command != ask:
+                if isinstance(reply, list) and reply and reply[0] == b"master":
+                    self._found(who, named[who])
+                    return None
+                unfit.append(_no_master(who, reply))
+            elif not isinstance(reply, list) or len(reply) != 2:
+                unnamed.append(self._no_name(who, reply))
+            else:
+                address = reply[0].decode(), int(reply[1])
+                if address not in named:
+                    named[address] = who
+                    more = [Question(address, (b"ROLE",))]
         return most_telling(unfit or unnamed)
+
+    def _found(self, master: Address, sentinel: Address) -> None:
+        """The Sentinel that knew comes first the next time. A new list: another thread may be searching, too."""
+        self._master = master
+        self._sentinels = [sentinel, *(one for one in self._sentinels if one != sentinel)]
 
     def _no_name(self, sentinel: Address, reply: Any) -> Exception:
         if reply is not None:
             return reason_of(shown(sentinel), reply)
-        return Answered(f"the Sentinel at {shown(sentinel)} knows no master called {self._name!r}")
+        return Answered(f"the Sentinel at {shown(sentinel)} has no master named {self._name!r}")
 
 
 def _no_master(address: Address, role: Any) -> Exception:
     if not isinstance(role, list):
         return reason_of(shown(address), role)
-    return Answered(f"Sentinel names {shown(address)}, which is no master")
+    return Answered(f"Sentinel names {shown(address)}, which is not a master")
 
 
 class Cluster:
@@ -115,6 +193,9 @@ class Cluster:
         self._seeds = list(options.addresses)
         self._slots: dict[int, Address] = {}
         self._nodes: list[Address] = []
+        self.silence = Silence(options.deciding)
+        self.answered, self.failed = self.silence.answered, self.silence.failed
+        self.rests = self.silence.rests
 
     @property
     def masters(self) -> list[Address]:
@@ -126,8 +207,11 @@ class Cluster:
         return self._slots.get(slot)
 
     def forget(self, address: Address) -> None:
-        """A server did not answer: what it owned is unknown until somebody says more."""
+        """A server did not answer: its slots are unknown until another server reports them, and it is asked last."""
+        self.failed(address)
         self._slots = {slot: owner for slot, owner in self._slots.items() if owner != address}
+        if address in self._nodes:
+            self._nodes = [*(one for one in self._nodes if one != address), address]
 
     def moved(self, slot: int, address: Address) -> None:
         """A server said who owns a slot now."""
@@ -136,27 +220,35 @@ class Cluster:
     def discovery(self) -> Discovery:
         """Ask the servers we know for the map, until one answers."""
         reasons: list[Exception] = []
-        for node in dict.fromkeys([*self._nodes, *self._seeds]):
-            if node in self._nodes:  # As for a Sentinel: one that hangs is not asked first again.
-                self._nodes = [*(one for one in self._nodes if one != node), node]
-            rows = yield node, (b"CLUSTER", b"SLOTS")
+        nodes = dict.fromkeys([*self._nodes, *self._seeds])
+        more = [Question(node, (b"CLUSTER", b"SLOTS")) for node in nodes]
+        for _ in nodes:
+            (node, _), rows = yield more
+            more = []
             if not isinstance(rows, list):
                 reasons.append(reason_of(shown(node), rows))
                 continue
-            slots: dict[int, Address] = {}
-            nodes = []
-            for first, last, *servers in rows:
-                addresses = [(one[0].decode() or node[0], int(one[1])) for one in servers]
-                nodes += addresses
-                slots.update(dict.fromkeys(range(first, last + 1), addresses[0]))
+            slots, known = _map_of(rows, node)
             if slots:
-                self._slots, self._nodes = slots, list(dict.fromkeys(nodes))
+                self._slots, self._nodes = slots, known
+                self.silence.keep(known)
                 return None
             reasons.append(Answered(f"the Cluster of {shown(node)} has no slots yet"))
         return most_telling(reasons)
 
 
-def topology_of(options: Options) -> Standalone | Sentinel | Cluster:
+def _map_of(rows: list[Any], node: Address) -> tuple[dict[int, Address], list[Address]]:
+    """Who owns which slot, and every server, as one of them told it."""
+    slots: dict[int, Address] = {}
+    nodes: list[Address] = []
+    for first, last, *servers in rows:
+        addresses = [(one[0].decode() or node[0], int(one[1])) for one in servers]
+        nodes += addresses
+        slots.update(dict.fromkeys(range(first, last + 1), addresses[0]))
+    return slots, list(dict.fromkeys(nodes))
+
+
+def topology_of(options: Options) -> Topology:
     """The topology that a URL speaks of."""
     if options.topology == "cluster":
         return Cluster(options)

@@ -2,23 +2,52 @@
 --
 -- limit: limit, then the numbers of sliding_window, token_bucket and exponential_backoff, then which is chosen
 --        (1, 2 or 3)
--- state: the three states, one after the other; a part that was never used is all -1
+-- state: the three states, one after the other; a part that was never used is all -1. After them the low-water mark of
+--        the bucket, while a reservation is open.
+--
+-- Each of the three has its own time, and sees to it that it never runs backwards. So the driver sees none that is
+-- ahead of now, and each part is called through `seen`.
 function sources.adaptive()
     local parts = { algorithm_of(SLIDING_WINDOW), algorithm_of(TOKEN_BUCKET), algorithm_of(EXPONENTIAL_BACKOFF) }
-    local numbers = 2
     local fields = 0
     for _, part in ipairs(parts) do
-        numbers = numbers + part.numbers
         fields = fields + part.fields
     end
 
+    local numbers_of = { 4, 3, 5 } -- A bucket's window is that of the sliding window.
+
     local function split_limit(limit)
         local limits, at = {}, 1
-        for i, part in ipairs(parts) do
-            limits[i] = { unpack(limit, at + 1, at + part.numbers) }
-            at = at + part.numbers
+        for i, count in ipairs(numbers_of) do
+            limits[i] = { unpack(limit, at + 1, at + count) }
+            at = at + count
         end
+        limits[2][4] = limits[1][2]
         return limits, limit[at + 1]
+    end
+
+    -- The state of a part and the moment to go on from, as `load_state` has it for a key.
+    local function seen(part, limit, state, now_us)
+        if not state then
+            return nil, now_us
+        end
+        local at_us, too_far = moment(part.latest_us(state), now_us, part.max_lead_us(limit))
+        return too_far and part.cut(limit, state, now_us) or state, at_us
+    end
+
+    local function peek_part(part, limit, state, now_us, cost)
+        local found, at_us = seen(part, limit, state, now_us)
+        return later(at_us - now_us, part.peek(limit, found, at_us, cost))
+    end
+
+    local function told(lead_us, after, ...)
+        return after, later(lead_us, ...)
+    end
+
+    -- `what` is 'take' or 'force'.
+    local function step_part(part, what, limit, state, now_us, cost)
+        local found, at_us = seen(part, limit, state, now_us)
+        return told(at_us - now_us, part[what](limit, found, at_us, cost))
     end
 
     local function split_state(state)
@@ -28,6 +57,9 @@ function sources.adaptive()
                 states[i] = { unpack(state, at + 1, at + part.fields) }
             end
             at = at + part.fields
+        end
+        if states[2] then
+            states[2][3] = state[fields + 1]
         end
         return states
     end
@@ -39,29 +71,61 @@ function sources.adaptive()
                 state[#state + 1] = states[i] and states[i][j] or -1
             end
         end
+        state[fields + 1] = states[2] and states[2][3] or nil
         return state
     end
 
-    return {
+    local function latest_us(state)
+        return max(state[1], state[4], state[6], state[11]) -- A start, a stamp, a start and a cool-down.
+    end
+
+    -- The state with another bucket.
+    local function with_bucket(state, bucket)
+        local states = split_state(state)
+        states[2] = bucket
+        return joined(states)
+    end
+
+    local adaptive
+    adaptive = {
         fields = fields,
-        numbers = numbers,
+        numbers = 14,
+        latest_us = latest_us,
+
+        max_lead_us = function(limit)
+            return parts[1].max_lead_us(split_limit(limit)[1])
+        end,
+
+        load = function(key, limit, now_us)
+            local state, bad = read_state(adaptive, key)
+            if not state or latest_us(state) <= now_us then
+                return state, now_us, false, bad
+            end
+            local limits, states, is_cut = split_limit(limit), split_state(state), false
+            for i, part in ipairs(parts) do
+                local found = seen(part, limits[i], states[i], now_us)
+                is_cut = is_cut or found ~= states[i]
+                states[i] = found
+            end
+            return is_cut and joined(states) or state, now_us, is_cut
+        end,
 
         peek = function(limit, state, now_us, cost)
             local limits, chosen = split_limit(limit)
-            return parts[chosen].peek(limits[chosen], split_state(state)[chosen], now_us, cost)
+            return peek_part(parts[chosen], limits[chosen], split_state(state)[chosen], now_us, cost)
         end,
 
         take = function(limit, state, now_us, cost)
             local limits, chosen = split_limit(limit)
             local states = split_state(state)
             local after, allowed, remaining, retry_after_us, reset_after_us, level =
-                parts[chosen].take(limits[chosen], states[chosen], now_us, cost)
+                step_part(parts[chosen], 'take', limits[chosen], states[chosen], now_us, cost)
             if after ~= states[chosen] then
                 states[chosen] = after
                 if allowed == 1 then
                     for i, part in ipairs(parts) do
                         if i ~= chosen then
-                            states[i] = part.force(limits[i], states[i], now_us, cost)
+                            states[i] = step_part(part, 'force', limits[i], states[i], now_us, cost)
                         end
                     end
                 end
@@ -73,7 +137,8 @@ function sources.adaptive()
         text = function(limit, state)
             local numbers = { unpack(state, 1, fields) }
             numbers[fields + 1] = limit[1]
-            return pack('<' .. string.rep('d', fields + 1), unpack(numbers))
+            numbers[fields + 2] = state[fields + 1]
+            return pack('<' .. string.rep('d', #numbers), unpack(numbers))
         end,
 
         force = function(limit, state, now_us, cost)
@@ -81,7 +146,7 @@ function sources.adaptive()
             local states = split_state(state)
             local answers = {}
             for i, part in ipairs(parts) do
-                answers[i] = { part.force(limits[i], states[i], now_us, cost) }
+                answers[i] = { step_part(part, 'force', limits[i], states[i], now_us, cost) }
                 states[i] = answers[i][1]
             end
             return cost > 0 and joined(states) or state, unpack(answers[chosen], 2, 6)
@@ -93,13 +158,31 @@ function sources.adaptive()
             return { states[1] and states[1][1] or 0, bucket[1], bucket[2], states[3] and states[3][1] or 0 }
         end,
 
-        refund = function(limit, state, mark, now_us, cost, refunded)
+        low = function(state)
+            return state and state[fields + 1] or 0
+        end,
+
+        watch = function(state)
+            local bucket, low = parts[2].watch(split_state(state)[2])
+            return with_bucket(state, bucket), low
+        end,
+
+        unwatch = function(state)
+            return state[fields + 1] and with_bucket(state, parts[2].unwatch(split_state(state)[2])) or state
+        end,
+
+        left = function(mark, now_us, refunded)
+            return parts[2].left({ mark[2], mark[3] }, now_us, refunded)
+        end,
+
+        refund = function(limit, state, mark, now_us, cost, low)
             local limits = split_limit(limit)
             local states = split_state(state)
             local marks = { { mark[1] }, { mark[2], mark[3] }, { mark[4] } }
             local given, changed = 0, false
             for i, part in ipairs(parts) do
-                local after, gave = part.refund(limits[i], states[i], marks[i], now_us, cost, refunded)
+                local found, at_us = seen(part, limits[i], states[i], now_us)
+                local after, gave = part.refund(limits[i], found, marks[i], at_us, cost, low)
                 changed = changed or after ~= states[i]
                 states[i] = after
                 given = i == 2 and gave or given
@@ -109,7 +192,9 @@ function sources.adaptive()
 
         used = function(limit, state, now_us)
             local limits, chosen = split_limit(limit)
-            return parts[chosen].used(limits[chosen], split_state(state)[chosen], now_us)
+            local part = parts[chosen]
+            local found, at_us = seen(part, limits[chosen], split_state(state)[chosen], now_us)
+            return part.used(limits[chosen], found, at_us)
         end,
 
         idle_at_us = function(limit, state)
@@ -124,4 +209,5 @@ function sources.adaptive()
             return idle_us
         end,
     }
+    return adaptive
 end

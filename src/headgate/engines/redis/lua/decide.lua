@@ -1,21 +1,22 @@
 -- decide.lua -- decide a batch of requests, each of them all or nothing.
 --
--- keys     the state of each step, in order
+-- keys     the state of each step, in order, and then what lies beside them, for those that have something there
 -- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
 --          number of rules, then for each its algorithm and the numbers of its limit
 --          number of requests, then for each: number of steps, options, [wait_us], [reserve_us], and for each step the
---          number of its rule, its kind and its cost. Most requests take one unit of one limit: for them the number of
---          steps is 0, and the number of the rule is all that follows.
+--          number of its rule, its kind, its cost, for one of the past when it came, and in a reservation the number of
+--          its charge. Most requests take one unit of one limit: for them the number of steps is 0, and the number of
+--          the rule is all that follows.
 -- args[2…] for each request that has one, the token it holds slots under, and then the key of its reservation's
 --          record, if it reserves
 --          A request with the option LOOK is answered as if it had been withdrawn, and changes nothing.
--- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. A place in line
---          has its backlog in the place of the level. allowed is -1 when the calendar sent along is out of date, -2
---          when the reservation's name is taken, and -3 when what is stored is not a state of ours.
+-- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. allowed is -1 when
+-- the calendar sent along is out of date, -2 when the reservation's name is taken, and -3 when what is stored is
+--          not a state of ours.
 --          With versions, one number more for each step, after all of these: how many steps its state has decided.
 local WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
 local TAKEN = -2
-local keys, args, rules, next_text, next_key -- Of the call that is under way.
+local keys, args, rules, next_text, next_key, besides -- Of the call that is under way.
 
 local function read_text()
     next_text = next_text + 1
@@ -24,10 +25,13 @@ end
 
 local function read_step()
     local step = { rule = rules[read_byte()], kind = read_byte(), cost = read_number(), key = keys[next_key] }
-    if not step.rule or step.kind > USAGE then
+    if not step.rule or step.kind > PAST then
         error('a step makes no sense')
     end
-    next_key = next_key + 1
+    if step.kind == PAST then
+        step.came_us = read_number()
+    end
+    next_key, besides = next_key + 1, besides + (step.rule.algorithm.beside or 0)
     return step
 end
 
@@ -49,25 +53,37 @@ local function read_request(steps)
     request.look = options % 16 >= LOOK
     for i = 1, steps do
         request[i] = read_step()
+        if request.record then
+            request[i].charge = read_byte()
+        end
     end
     return request
 end
 
-local function evaluate(step, request, state)
+-- What a step makes of a state, and the answer, whose times are counted from `at_us`.
+local function evaluate_at(at_us, step, request, state)
     local algorithm, limit, cost = step.rule.algorithm, step.rule.limit, step.cost
     if step.kind == PEEK then
-        return state, algorithm.peek(limit, state, now_us, cost)
-    elseif step.kind == FORCE then
-        return algorithm.force(limit, state, now_us, cost)
+        return state, algorithm.peek(limit, state, at_us, cost)
+    elseif step.kind == PAST and algorithm.force_past and step.came_us < at_us then
+        return algorithm.force_past(limit, state, at_us, cost, step.came_us)
+    elseif step.kind == FORCE or step.kind == PAST then
+        return algorithm.force(limit, state, at_us, cost)
     elseif step.kind == USAGE then
-        local _, remaining, retry_after_us, reset_after_us, level = algorithm.peek(limit, state, now_us, cost)
-        return state, algorithm.used(limit, state, now_us), remaining, retry_after_us, reset_after_us, level
+        local _, remaining, retry_after_us, reset_after_us, level = algorithm.peek(limit, state, at_us, cost)
+        return state, algorithm.used(limit, state, at_us), remaining, retry_after_us, reset_after_us, level
     elseif algorithm.hold and request.token then
-        return algorithm.hold(limit, state, now_us, cost, request.token)
+        return algorithm.hold(limit, state, at_us, cost, request.token)
     elseif algorithm.line_up and request.wait_us > 0 then
-        return algorithm.line_up(limit, state, now_us, cost, request.wait_us)
+        return algorithm.line_up(limit, state, at_us, cost, request.wait_us - (at_us - now_us))
     end
-    return algorithm.take(limit, state, now_us, cost)
+    return algorithm.take(limit, state, at_us, cost)
+end
+
+local function evaluate(step, request, state)
+    local after, allowed, remaining, retry_after_us, reset_after_us, level =
+        evaluate_at(step.at_us, step, request, state)
+    return after, later(step.at_us - now_us, allowed, remaining, retry_after_us, reset_after_us, level)
 end
 
 -- Work out every step on top of those before it, and write nothing. True when all of them fit.
@@ -79,6 +95,9 @@ local function try(request)
         end
         step.after, step[1], step[2], step[3], step[4], step[5] = evaluate(step, request, step.before)
         pending[step.key] = step.before
+        if request.record and step[1] == 1 and step.kind ~= PEEK and step.cost > 0 and step.rule.algorithm.watch then
+            step.after, step.low = step.rule.algorithm.watch(step.after)
+        end
         if step[1] == 1 then
             pending[step.key] = step.after
         elseif step.kind ~= SHADOW and step.kind ~= USAGE then
@@ -95,7 +114,8 @@ end
 
 local function reserve(request)
     local ttl = ttl_ms(now_us + request.reserve_us, now_us, ttl_floor_ms)
-    local record = { cmsgpack.pack(now_us + request.reserve_us) }
+    local record = { cmsgpack.pack(now_us + request.reserve_us, request[#request].charge) }
+    local ends_us = now_us + request.reserve_us
     for _, step in ipairs(request) do
         if step[1] == 1 and step.kind ~= PEEK then -- Also a cost of 0: what is used in the end is charged then.
             local refunds = beside(step.key, 'f')
@@ -105,9 +125,10 @@ local function reserve(request)
             end
             local algorithm = step.rule.algorithm
             local sofar = call('HMGET', refunds, 'sum', 'resets')
+            local watched = step.low and begin_mark(refunds, step.low, ends_us, now_us) or 0
             record[#record + 1] = cmsgpack.pack({
                 step.key, algorithm.number, step.rule.limit, step.cost, step.cost > 0 and algorithm.mark(step.after),
-                tonumber(sofar[1]), tonumber(sofar[2] or 0),
+                tonumber(sofar[1]), tonumber(sofar[2] or 0), watched, step.charge,
             })
         end
     end
@@ -129,9 +150,8 @@ local function grant(request)
         if last[step.key] == step then
             save(step)
         end
-        if request.wait_us > 0 and step[3] > 0 then
-            local start_us = now_us + step[3]
-            call('SET', beside(step.key, 'l'), start_us, 'PX', ttl_ms(start_us, now_us, ttl_floor_ms))
+        if request.wait_us > 0 and step[1] == 1 and step[3] > 0 and step.cost > 0 then
+            stand_in_line(step.key, step.before, step.after, now_us + step[3], now_us + step[4], now_us, ttl_floor_ms)
         end
     end
     if request.reserve_us > 0 then
@@ -143,7 +163,7 @@ end
 local function tell_hopeless(request)
     local pending = {}
     for _, step in ipairs(request) do
-        local after, allowed = evaluate(step, request, pending[step.key])
+        local after, allowed = evaluate_at(now_us, step, request, pending[step.key])
         if allowed == 1 then
             pending[step.key] = after
         elseif step[1] == 0 then
@@ -159,8 +179,9 @@ local function withdraw(request)
     end
     for _, step in ipairs(request) do
         if step[1] == 1 then
+            local peek, at_us = step.rule.algorithm.peek, step.at_us
             step[1], step[2], step[3], step[4], step[5] =
-                step.rule.algorithm.peek(step.rule.limit, step.before, now_us, step.cost)
+                later(at_us - now_us, peek(step.rule.limit, step.before, at_us, step.cost))
         elseif step.first and step.after ~= step.before and not request.look then
             save(step)
         end
@@ -169,15 +190,16 @@ end
 
 -- Load the state of every key; true when something there is not ours.
 local function load(request)
-    local seen = {}
+    local moments = {} -- A key's is the same for all of its steps.
     for _, step in ipairs(request) do
         local bad, bad_beside
-        step.first = not seen[step.key]
+        step.first = not moments[step.key]
         request.repeats = request.repeats or not step.first
-        seen[step.key] = true
         if step.first then
-            step.before, bad = load_state(step.rule.algorithm, step.key, step.rule.limit, now_us)
+            step.before, moments[step.key], bad =
+                load_state(step.rule.algorithm, step.key, step.rule.limit, now_us, ttl_floor_ms)
         end
+        step.at_us = moments[step.key]
         if request.record then
             _, bad_beside = read('HGET', beside(step.key, 'f'), 'sum')
         end
@@ -230,19 +252,19 @@ local function read_requests()
             if not rules[requests[i]] then
                 error('there is no such rule')
             end
-            next_key = next_key + 1
+            next_key, besides = next_key + 1, besides + (rules[requests[i]].algorithm.beside or 0)
         else
             requests[i] = read_request(steps)
         end
     end
-    if next_key ~= #keys + 1 or at ~= #packed + 1 or next_text ~= #args + 1 then
+    if next_key + besides ~= #keys + 1 or at ~= #packed + 1 or next_text ~= #args + 1 then
         error('the arguments do not fit the keys')
     end
     return requests
 end
 
 function commands.decide(its_keys, its_args)
-    keys, args, rules, next_text, next_key = its_keys, its_args, {}, 2, 1
+    keys, args, rules, next_text, next_key, besides = its_keys, its_args, {}, 2, 1, 0
     now_us, ttl_floor_ms = read_time(args[1])
     local with_versions = read_byte() == 1
     local requests = read_requests()

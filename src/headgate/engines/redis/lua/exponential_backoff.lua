@@ -9,7 +9,6 @@ function sources.exponential_backoff()
             return start_us, 0, 0, 0, 0, 0
         end
         local was_us, count, denials, level, denied, cool_us = unpack(state, 1, 6)
-        cool_us = min(cool_us, now_us)
         if was_us >= start_us then
             return start_us, count, denials, level, denied, cool_us
         end
@@ -59,6 +58,19 @@ function sources.exponential_backoff()
         numbers = 5,
         peek = peek,
         idle_at_us = idle_at_us,
+
+        latest_us = function(state)
+            return max(state[1], state[6])
+        end,
+
+        max_lead_us = function(limit)
+            return min(limit[2], MAX_LEAD_US)
+        end,
+
+        cut = function(limit, state, now_us)
+            local start_us, count, denials, level, denied, cool_us = unpack(state, 1, 6)
+            return { min(start_us, now_us - now_us % limit[2]), count, denials, level, denied, min(cool_us, now_us) }
+        end,
 
         take = function(limit, state, now_us, cost)
             if cost > limit[1] or cost == 0 then

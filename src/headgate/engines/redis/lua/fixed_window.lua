@@ -19,7 +19,6 @@ function sources.fixed_window()
     end
 
     local function count_at(state, start_us)
-        -- A window ahead of now (the clock stepped back) counts as this one.
         return state and state[1] >= start_us and state[2] or 0
     end
 
@@ -42,8 +41,21 @@ function sources.fixed_window()
         numbers = 4,
         peek = peek,
 
+        -- A key's time may be a little ahead of now, and has to be in one of the two periods as well.
         stale = function(limit, now_us)
-            return limit[4] > 0 and not (limit[2] <= now_us and now_us < limit[4])
+            return limit[4] > 0 and not (limit[2] <= now_us and now_us + MAX_LEAD_US < limit[4])
+        end,
+
+        latest_us = function(state)
+            return state[1]
+        end,
+
+        max_lead_us = function(limit)
+            return limit[4] > 0 and MAX_LEAD_US or min(limit[3] - limit[2], MAX_LEAD_US)
+        end,
+
+        cut = function(limit, state, now_us)
+            return { bounds(limit, now_us), state[2] }
         end,
 
         take = function(limit, state, now_us, cost)
@@ -55,9 +67,6 @@ function sources.fixed_window()
                     state = { start_us, asked }
                 end
                 return state, 1, limit[1] - asked, 0, asked > 0 and end_us - now_us or 0, 0
-            end
-            if state and state[1] > start_us then
-                state = { start_us, count }
             end
             return state, denied(limit, count, cost, end_us - now_us)
         end,

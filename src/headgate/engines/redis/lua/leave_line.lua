@@ -1,25 +1,42 @@
--- leave_line.lua -- give back a place in line, if it is the last.
+-- leave_line.lua -- leave a line. The place comes back once nobody is left behind it. Same as engines/_line.py.
 --
 -- keys[1]  the state of the bucket
--- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, stamp_us and backlog of the place, cost, rule
+-- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, the name of the place (when the bucket would have
+--          been idle), rule
 -- Returns  {1} when it was given back, {0} when somebody stands behind it
 function commands.leave_line(keys, args)
     local now_us, ttl_floor_ms = read_time(args[1])
     local bucket = algorithm_of(TOKEN_BUCKET)
-    local mark = { read_number(), read_number() }
-    local cost = read_number()
+    local name = read_number()
     local limit = read_rule().limit
-    local state, bad = load_state(bucket, keys[1])
+    local state, at_us, bad = load_state(bucket, keys[1], limit, now_us, ttl_floor_ms)
     if bad then
         return not_ours(keys[1])
     end
-    local after = bucket.leave_line(limit, state, mark, now_us, cost)
+    local places = beside(keys[1], 'p')
+    local _, last = ends_of_line(places)
+    if not state or not last or not call('HGET', places, text_of(name)) then
+        return { 0 }
+    end
+    local mine = read_spot(places, text_of(name))
+    mine.left = 1
+    write_spot(places, text_of(name), mine)
+    local after, spot = state, nil
+    while last do
+        spot = read_spot(places, last)
+        local put_back = spot.left == 1 and spot.starts_us > now_us and bucket.leave_line(after, spot, at_us)
+        if not put_back then
+            break
+        end
+        after = put_back
+        last = drop_spot(places, last, spot, 'ahead', 'last')
+    end
     if after == state then
         return { 0 }
     end
     save_state(bucket, keys[1], limit, state, after, now_us, ttl_floor_ms)
-    local line, ends_us = beside(keys[1], 'l'), bucket.line_ends_us(limit, after, now_us)
-    if ends_us > 0 then -- Others still stand there: the line ends where the last of them starts.
+    local line, ends_us = beside(keys[1], 'l'), last and spot.line_us or 0
+    if ends_us > now_us then
         call('SET', line, ends_us, 'PX', ttl_ms(ends_us, now_us, ttl_floor_ms))
     else
         call('DEL', line)

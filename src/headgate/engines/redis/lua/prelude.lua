@@ -10,18 +10,32 @@
 -- use: a script pays only for what it needs. It is a table:
 --   fields                           how many numbers its state has
 --   numbers                          how many numbers its limit has, in the order the codec sends them
+--   beside                           how many keys beside its state a call has to name, if any; after all states
 --   text(limit, state)               the state as it is stored: its fields, and then the limit for people who list keys
---   load(key, …), save(key, …)       instead of that, where the state is not a string; load returns nil, true when
---                                    what is there is not a state of ours
+--   load(key, limit, now_us), save(key, limit, state, ttl)
+--                                    instead of that, where the state is not a string of numbers; load returns the
+-- state, the moment to go on from, whether it was cut (see `moment`), and whether what is
+--                                    there is not a state of ours
 --   stored_limit(key)                the limit that was stored there, likewise
 --   take(limit, state, now_us, cost) -> state', allowed, remaining, retry_after_us, reset_after_us, level
 --   peek(limit, state, now_us, cost) -> allowed, remaining, retry_after_us, reset_after_us, level
 --   force(limit, state, now_us, cost) -> state', allowed, …
---   mark(state), refund(limit, state, mark, now_us, cost, refunded) -> state', given
+--   force_past(limit, state, now_us, cost, came_us) -> state', allowed, …, where units have a time of their own
+--   mark(state), refund(limit, state, mark, now_us, cost, low) -> state', given
+--   low(state), watch(state) -> state', low, unwatch(state), where refunds go by low-water marks (see watch.lua), and
+--   left(mark, now_us, refunded)     what a refund gives back at most to who knew none
 --   used(limit, state, now_us), idle_at_us(limit, state)
+--   latest_us(state)                 the key's time: the latest moment in its state, 0 if there is nothing in it
+--   max_lead_us(limit)               how far ahead of now that is used as now
+--   cut(limit, state, now_us)        the state with every moment that is ahead of now cut to now
 -- A limit and a state are arrays of numbers, a state is nil when the key was never used, and no function changes the
 -- state it is given: a step that is not written has not happened.
+--
+-- For one key, time never runs backwards, as algorithms/base.py tells: nothing in a state is ahead of the `now_us` that
+-- an algorithm is given, which is that of the key. `load_state` finds it, and `later` turns what is answered then into
+-- what is answered now.
 local MAX_EXACT = 9007199254740991
+local MAX_LEAD_US = 60000000
 local NEVER = -1
 local ORDER = { 'fixed_window', 'sliding_window', 'sliding_log', 'token_bucket', 'exponential_backoff', 'adaptive',
     'concurrency' }
@@ -53,12 +67,38 @@ local function ceil_div(a, b)
     return -floor(-a / b)
 end
 
--- The time to live of a state, in milliseconds. `ttl_floor_ms` is what the caller wants it to be at least.
-local function ttl_ms(idle_at_us, now_us, ttl_floor_ms)
-    return max(ceil_div(idle_at_us - now_us, 1000) + 1000, ttl_floor_ms)
+-- The time to live of what ends at a moment, in milliseconds. `ttl_floor_ms` is what the caller wants it to be at
+-- least.
+local function ttl_ms(ends_us, now_us, ttl_floor_ms)
+    return max(ceil_div(ends_us - now_us, 1000) + 1000, ttl_floor_ms)
 end
 
--- Another key that belongs to the same state: 'f' for refunds, 'l' for its line, 'v' for its version.
+-- The moment to go on from, for a key whose time is `latest_us`; true if that is too far ahead of now, and has to be
+-- cut.
+local function moment(latest_us, now_us, max_lead_us)
+    if latest_us <= now_us then
+        return now_us, false
+    elseif latest_us - now_us <= max_lead_us then
+        return latest_us, false
+    end
+    return now_us, true
+end
+
+-- An answer that was worked out for `lead_us` from now, with its times counted from now.
+local function later(lead_us, allowed, remaining, retry_after_us, reset_after_us, level)
+    if lead_us > 0 then
+        if retry_after_us > 0 then
+            retry_after_us = retry_after_us + lead_us
+        end
+        if reset_after_us > 0 then
+            reset_after_us = reset_after_us + lead_us
+        end
+    end
+    return allowed, remaining, retry_after_us, reset_after_us, level
+end
+
+-- Another key that belongs to the same state: 'f' for refunds, 'l' for its line and 'p' for the places in it, 'e' for
+-- when slots expire, 'v' for its version.
 local function beside(key, letter)
     return 'hg:' .. letter .. string.sub(key, 5)
 end
@@ -74,11 +114,31 @@ local function read(...)
     error(reply.err)
 end
 
--- The state of a key, or nil when it was never used; nil and true when what is there is not a state of ours.
-local function load_state(algorithm, key, limit, now_us)
-    if algorithm.load then
-        return algorithm.load(key, limit, now_us)
+local function not_ours(key)
+    return redis.error_reply('ERR the state at ' .. key .. ' is not a Headgate state; reset the key')
+end
+
+-- Store what has become of the state `before`, which was loaded in this call. Also an idle one is kept for as long as
+-- the key's time may be ahead of now.
+local function save_state(algorithm, key, limit, before, state, now_us, ttl_floor_ms)
+    local idle_at_us = algorithm.idle_at_us(limit, state)
+    if before and idle_at_us > now_us and not algorithm.save and algorithm.idle_at_us(limit, before) == idle_at_us then
+        call('SET', key, algorithm.text(limit, state), 'KEEPTTL') -- Cheaper, and the same.
+        return
     end
+    local latest_us = algorithm.latest_us(state)
+    local ttl = ttl_ms(max(idle_at_us, latest_us) + algorithm.max_lead_us(limit), now_us, ttl_floor_ms)
+    if latest_us == 0 or ttl <= 0 then
+        call('DEL', key) -- There is nothing in it, or it is idle and its time long past.
+    elseif algorithm.save then
+        algorithm.save(key, limit, state, ttl)
+    else
+        call('SET', key, algorithm.text(limit, state), 'PX', ttl)
+    end
+end
+
+-- A state that is a string of numbers; nil and true when what is there is not a state of ours.
+local function read_state(algorithm, key)
     local text, bad = read('GET', key)
     if not text then
         return nil, bad
@@ -87,7 +147,13 @@ local function load_state(algorithm, key, limit, now_us)
         return nil, true
     end
     local state = { unpack_numbers(algorithm.format, text) }
-    for i = 1, algorithm.fields do
+    state[algorithm.fields + 1] = nil -- Where reading would go on.
+    local last = algorithm.fields
+    if algorithm.watch and #text >= 8 * (last + 2) then -- The limit, and after that a low-water mark.
+        state[last + 1] = unpack_numbers('<d', text, 8 * (last + 1) + 1)
+        last = last + 1
+    end
+    for i = 1, last do
         local number = state[i]
         if not (number >= -1 and number <= MAX_EXACT and number % 1 == 0) then
             return nil, true
@@ -96,21 +162,26 @@ local function load_state(algorithm, key, limit, now_us)
     return state
 end
 
-local function not_ours(key)
-    return redis.error_reply('ERR the state at ' .. key .. ' is not one of ours; reset the key')
-end
-
--- Store what has become of the state `before`, which was loaded in this call.
-local function save_state(algorithm, key, limit, before, state, now_us, ttl_floor_ms)
-    local idle_at_us = algorithm.idle_at_us
-    local ends_us = idle_at_us(limit, state)
-    if ends_us <= now_us then
-        call('DEL', key) -- Idle and absent mean the same.
-    elseif algorithm.save then
-        algorithm.save(key, limit, state, now_us, ttl_ms(ends_us, now_us, ttl_floor_ms))
-    elseif before and idle_at_us(limit, before) == ends_us then
-        call('SET', key, algorithm.text(limit, state), 'KEEPTTL') -- Cheaper, and the same.
+-- The state of a key, or nil when it was never used, and the moment to go on from; then nil, now_us, true when what is
+-- there is not a state of ours. One that had to be cut is stored at once: else those who only peek would cut it anew
+-- every time.
+local function load_state(algorithm, key, limit, now_us, ttl_floor_ms)
+    local state, at_us, is_cut, bad
+    if algorithm.load then
+        state, at_us, is_cut, bad = algorithm.load(key, limit, now_us)
     else
-        call('SET', key, algorithm.text(limit, state), 'PX', ttl_ms(ends_us, now_us, ttl_floor_ms))
+        state, bad = read_state(algorithm, key)
+        at_us = now_us
+        local latest_us = state and algorithm.latest_us(state) or 0
+        if latest_us > now_us then
+            at_us, is_cut = moment(latest_us, now_us, algorithm.max_lead_us(limit))
+            if is_cut then
+                state = algorithm.cut(limit, state, now_us)
+            end
+        end
     end
+    if is_cut then
+        save_state(algorithm, key, limit, nil, state, now_us, ttl_floor_ms)
+    end
+    return state, at_us, bad
 end

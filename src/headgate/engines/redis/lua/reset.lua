@@ -4,13 +4,14 @@
 -- Returns  {1}
 function commands.reset(keys)
     local refunds = beside(keys[1], 'f')
-    call('DEL', keys[1], beside(keys[1], 'l'))
+    call('DEL', keys[1], beside(keys[1], 'l'), beside(keys[1], 'p'), beside(keys[1], 'e'))
     -- As long as somebody may still settle, the refunds are there, and say how often the key was reset.
     local _, bad = read('HGET', refunds, 'sum')
     if bad then
         call('DEL', refunds)
     elseif call('EXISTS', refunds) == 1 then
         call('HINCRBY', refunds, 'resets', 1)
+        call('HDEL', refunds, 'open')
     end
     return { 1 }
 end

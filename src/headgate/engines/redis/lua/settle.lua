@@ -1,46 +1,90 @@
 -- settle.lua -- correct a reservation to what was really used, once.
 --
--- keys[1]  the reservation's record: when it ends, then for each step its key, algorithm, limit, cost, mark, and what
---          refunds of that key had given back and how often it had been reset by then. The keys named there are in
---          the same slot as the record.
--- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, actual
+-- keys[1]  the reservation's record: when it ends and how many charges it has, then for each step its key, algorithm,
+--          limit, cost, mark, what
+--          refunds of that key had given back and how often it had been reset by then, the number of its low-water mark
+-- (or none) and that of its charge. The keys named there are in the same slot as the record. args[1]  packed: now_us (0
+-- for the server's clock), ttl_floor_ms, how long to refuse the name if nobody has it (0: not
+--          at all), then what was used: once for all charges, or once for each
 -- Returns  {1} when it was settled, {0} when there is no such reservation (any more): it was settled, its time is
---          over, or a key that it took from has been reset
+--          over, or a key that it took from has been reset; {-1} when it has another number of charges
+local function refund(step, state, marks, place, actual, now_us)
+    local algorithm, refunds = step.algorithm, beside(step.key, 'f')
+    local low = 0
+    if place then
+        low = min(low_since(marks, place), algorithm.low(state))
+    elseif marks and not step.number then -- Reserved by a node that knows no marks.
+        place = 0
+        low = algorithm.left(step.mark, now_us, tonumber(call('HGET', refunds, 'sum')) - step.refunded)
+    end
+    local after, given = algorithm.refund(step.limit, state, step.mark, now_us, step.cost - actual, low)
+    if given > 0 then
+        call('HINCRBY', refunds, 'sum', string.format('%.0f', given))
+        if place then
+            note_refund(marks, place, given)
+        end
+    end
+    return after
+end
+
+-- What becomes of a step's state when so much was used. Its mark goes to the one before, and with the last one the
+-- state is watched no more.
+local function settled(step, state, used, now_us)
+    local refunds = beside(step.key, 'f')
+    local marks = step.algorithm.watch and read_marks(refunds)
+    local place = marks and step.number and place_of(marks, step.number)
+    local after = state
+    if used > step.cost then
+        after = step.algorithm.force(step.limit, state, now_us, used - step.cost)
+    elseif used < step.cost and not step.waits then -- Else those in line have been told when to start.
+        after = refund(step, state, marks, place, used, now_us)
+    end
+    if place then
+        end_mark(marks, place)
+    end
+    if marks then
+        write_marks(refunds, marks)
+    end
+    return place and #marks == 1 and after and step.algorithm.unwatch(after) or after
+end
+
 function commands.settle(keys, args)
     local now_us, ttl_floor_ms = read_time(args[1])
-    local actual = read_number()
+    local refuse_us, actual = read_number(), {}
+    while at <= #packed do
+        actual[#actual + 1] = read_number()
+    end
     local steps = read_reservation(keys[1], now_us)
     if not steps then
         call('DEL', keys[1])
+        if refuse_us > 0 then -- The request may still be on its way: it will find its name taken.
+            call('RPUSH', keys[1], cmsgpack.pack(now_us + refuse_us))
+            call('PEXPIRE', keys[1], ttl_ms(now_us + refuse_us, now_us, 0))
+        end
         return { 0 }
+    elseif #steps == 0 then
+        return { 0 }
+    elseif #actual > 1 and #actual ~= steps.charges then
+        return { -1 }
     end
     for _, step in ipairs(steps) do -- Everything is read before the first write.
         local bad
-        step.state, bad = load_state(step.algorithm, step.key, step.limit, now_us)
+        step.state, step.at_us, bad = load_state(step.algorithm, step.key, step.limit, now_us, ttl_floor_ms)
         if bad then
             return not_ours(step.key)
         end
-        step.line_us = tonumber(read('GET', beside(step.key, 'l')) or 0) or 0
+        step.waits = (tonumber(read('GET', beside(step.key, 'l')) or 0) or 0) > now_us
     end
 
     call('DEL', keys[1])
     local written = {}
     for _, step in ipairs(steps) do
-        local key, algorithm, limit, state = step.key, step.algorithm, step.limit, step.state
+        local key, algorithm, limit, state, at_us = step.key, step.algorithm, step.limit, step.state, step.at_us
+        local used = actual[step.charge] or actual[1]
         if written[key] then
-            state = load_state(algorithm, key, limit, now_us)
+            state, at_us = load_state(algorithm, key, limit, now_us, ttl_floor_ms)
         end
-        local after, given = state, 0
-        if actual > step.cost then
-            after = algorithm.force(limit, state, now_us, actual - step.cost)
-        elseif actual < step.cost and step.line_us <= now_us then -- Else those in line have been told when to start.
-            local refunds = beside(key, 'f')
-            local since = tonumber(call('HGET', refunds, 'sum')) - step.refunded
-            after, given = algorithm.refund(limit, state, step.mark, now_us, step.cost - actual, since)
-            if given > 0 then
-                call('HINCRBY', refunds, 'sum', string.format('%.0f', given))
-            end
-        end
+        local after = settled(step, state, used, at_us)
         if after ~= state then
             save_state(algorithm, key, limit, state, after, now_us, ttl_floor_ms)
             written[key] = true

@@ -10,14 +10,15 @@
 --   key, start     the string, and how many requests at its front have left the window
 --   text           the requests in the window, if they are at hand: it is short, or had to be changed
 --   total          the costs in the window
---   newest_us      when the last request came; one that lies ahead of now is taken as now
---   ahead          whether the clock stepped back behind some of them
---   added          costs to be added at now
+--   newest_us      when the last request came: what time it is for the key. A refund, and a charge of the past, leaves
+--                  one that costs nothing, for what had left the window by then is gone
+--   charged_us     when the last one came that costs anything
+--   added          costs to be added at `newest_us`
 function sources.sliding_log()
     local FORMAT, SIZE = '<dddI4I4', 32
     local SHORT, CHUNK = 8, 16
     local LAST_SHORT = tostring(-SIZE * SHORT) -- Numbers are written out anew for every command; texts are not.
-    local EMPTY = { start = 0, text = '', total = 0, newest_us = 0, added = {} }
+    local EMPTY = { start = 0, text = '', total = 0, newest_us = 0, charged_us = 0, added = {} }
     local sub = string.sub
 
     -- Time and cost of the request at this place in a text, counted from 0; nil behind its end.
@@ -51,8 +52,8 @@ function sources.sliding_log()
         return request_at(state.chunk, number - state.chunk_start)
     end
 
-    -- The text with its requests ahead of now pulled to now.
-    local function pulled(text, now_us)
+    -- The text with its requests that are ahead of now cut to now.
+    local function cut(text, now_us)
         local place = #text / SIZE
         local tail = {}
         while place > 0 and request_at(text, place - 1) > now_us do
@@ -63,17 +64,23 @@ function sources.sliding_log()
         return sub(text, 1, SIZE * place) .. table.concat(tail)
     end
 
-    -- The text without `cost` units of what came at `mark_us`, and how many of those there were.
-    local function lowered(text, mark_us, cost)
-        local low, high = 0, #text / SIZE -- The first that is not older than the mark is between these two.
+    -- The place of the first of `count` requests that is not older than a moment.
+    local function first_not_before(text, moment_us, count)
+        local low, high = 0, count
         while low < high do
             local middle = floor((low + high) / 2)
-            if request_at(text, middle) < mark_us then
+            if request_at(text, middle) < moment_us then
                 low = middle + 1
             else
                 high = middle
             end
         end
+        return low
+    end
+
+    -- The text without `cost` units of what came at `mark_us`, and how many of those there were.
+    local function lowered(text, mark_us, cost)
+        local low = first_not_before(text, mark_us, #text / SIZE)
         local place, given, kept = low, 0, {}
         while place < #text / SIZE and request_at(text, place) == mark_us do
             local _, left = request_at(text, place)
@@ -85,6 +92,28 @@ function sources.sliding_log()
             place = place + 1
         end
         return sub(text, 1, SIZE * low) .. table.concat(kept) .. sub(text, SIZE * place + 1), given
+    end
+
+    -- The text with `cost` units that came at `came_us`, and a mark at its end: what time it is for the key.
+    local function inserted(text, came_us, cost, now_us)
+        local count = #text / SIZE
+        while count > 0 and select(2, request_at(text, count - 1)) == 0 do
+            count = count - 1 -- A new mark takes the place of an old one.
+        end
+        local place = first_not_before(text, came_us + 1, count)
+        return sub(text, 1, SIZE * place) .. pack(FORMAT, came_us, cost, 0, 0, 0)
+            .. sub(text, SIZE * place + 1, SIZE * count) .. pack(FORMAT, now_us, 0, 0, 0, 0)
+    end
+
+    -- When the last request came that costs anything; 0 if there is none.
+    local function last_charge_us(text)
+        for place = #text / SIZE - 1, 0, -1 do
+            local at_us, cost = request_at(text, place)
+            if cost > 0 then
+                return at_us
+            end
+        end
+        return 0
     end
 
     -- Store a log of these requests and no others.
@@ -109,11 +138,11 @@ function sources.sliding_log()
         local added = { unpack(before.added) }
         added[#added + 1] = cost
         return { key = before.key, start = before.start, text = before.text, total = before.total + cost,
-            newest_us = now_us, ahead = before.ahead, added = added }
+            newest_us = now_us, charged_us = now_us, added = added }
     end
 
     local function reset_after(limit, state, now_us)
-        return state and state.total > 0 and state.newest_us + limit[2] - now_us or 0
+        return state and state.total > 0 and state.charged_us + limit[2] - now_us or 0
     end
 
     -- When enough of the oldest have left; those that are only to be added come last.
@@ -145,43 +174,55 @@ function sources.sliding_log()
         return denied(limit, state, now_us, cost)
     end
 
+    local function max_lead_us(limit)
+        return min(limit[2], MAX_LEAD_US)
+    end
+
     return {
         fields = 0,
         numbers = 2,
         peek = peek,
+        max_lead_us = max_lead_us,
+
+        latest_us = function(state)
+            return state.newest_us
+        end,
 
         load = function(key, limit, now_us)
             local tail, bad = read('GETRANGE', key, LAST_SHORT, '-1')
             if bad or #tail == 0 then
-                return nil, bad
+                return nil, now_us, false, bad
             end
             local count = #tail / SIZE
             if count ~= floor(count) then
-                return nil, true
+                return nil, now_us, false, true
             end
             local newest_us, cost, total, start = unpack_numbers(FORMAT, tail, #tail - SIZE + 1)
             if not (is_whole(newest_us) and is_whole(cost) and is_whole(total)) then
-                return nil, true
+                return nil, now_us, false, true
             end
-            local state = { key = key, start = start, newest_us = newest_us, added = {} }
+            local at_us, is_cut = moment(newest_us, now_us, max_lead_us(limit))
+            local state = { key = key, start = start, newest_us = newest_us, charged_us = newest_us, added = {} }
             if count < SHORT then -- That is all there is.
                 state.text = sub(tail, SIZE * start + 1)
             end
-            local gone, gone_us = 0, now_us - limit[2]
-            local at_us, its_cost = request_of(state, gone)
-            while at_us and at_us <= gone_us do
+            local gone, gone_us = 0, at_us - limit[2]
+            local came_us, its_cost = request_of(state, gone)
+            while came_us and came_us <= gone_us do
                 gone, total = gone + 1, total - its_cost
-                at_us, its_cost = request_of(state, gone)
+                came_us, its_cost = request_of(state, gone)
             end
             if state.text then
                 state.text = sub(state.text, SIZE * gone + 1)
             end
             state.start, state.total = start + gone, total
-            if newest_us > now_us then
-                state.text = pulled(live_text(state), now_us)
-                state.newest_us, state.ahead = now_us, true
+            if is_cut then
+                state.text, state.newest_us, state.charged_us = cut(live_text(state), now_us), now_us, now_us
             end
-            return state
+            if cost == 0 then
+                state.charged_us = last_charge_us(live_text(state))
+            end
+            return state, at_us, is_cut
         end,
 
         stored_limit = function(key)
@@ -189,11 +230,11 @@ function sources.sliding_log()
             return text and #text == 4 and unpack_numbers('<I4', text) or nil
         end,
 
-        save = function(key, limit, state, now_us, ttl)
+        save = function(key, limit, state, ttl)
             local start = state.text and 0 or state.start
             local news = ''
             for _, cost in ipairs(state.added) do
-                news = news .. pack(FORMAT, now_us, cost, state.total, start, limit[1])
+                news = news .. pack(FORMAT, state.newest_us, cost, state.total, start, limit[1])
             end
             if state.text and news ~= '' then
                 call('SET', key, state.text .. news, 'PX', ttl)
@@ -214,11 +255,7 @@ function sources.sliding_log()
                 end
                 return state, 1, limit[1] - total - cost, 0, reset_after(limit, state, now_us), 0
             end
-            local after = state
-            if state and state.ahead then
-                after = changed(state, {})
-            end
-            return after, denied(limit, state, now_us, cost)
+            return state, denied(limit, state, now_us, cost)
         end,
 
         force = function(limit, state, now_us, cost)
@@ -228,11 +265,31 @@ function sources.sliding_log()
             return state, 1, max(0, limit[1] - (state and state.total or 0)), 0, reset_after(limit, state, now_us), 0
         end,
 
+        force_past = function(limit, state, now_us, cost, came_us)
+            if cost > 0 and came_us > now_us - limit[2] then
+                local before = state or EMPTY
+                local text = live_text(before)
+                for _, added in ipairs(before.added) do
+                    text = text .. pack(FORMAT, before.newest_us, added, 0, 0, 0)
+                end
+                cost = min(cost, MAX_EXACT - before.total)
+                text = inserted(text, came_us, cost, now_us)
+                state = changed(before, {
+                    text = text,
+                    total = before.total + cost,
+                    newest_us = now_us,
+                    charged_us = last_charge_us(text),
+                    added = {},
+                })
+            end
+            return state, 1, max(0, limit[1] - (state and state.total or 0)), 0, reset_after(limit, state, now_us), 0
+        end,
+
         mark = function(state)
             return { state.newest_us }
         end,
 
-        refund = function(_, state, mark, _, cost)
+        refund = function(_, state, mark, now_us, cost)
             if not state then
                 return state, 0
             end
@@ -240,8 +297,12 @@ function sources.sliding_log()
             if given == 0 then
                 return state, 0
             end
-            local newest_us = #text > 0 and request_at(text, #text / SIZE - 1) or 0
-            return changed(state, { text = text, total = state.total - given, newest_us = newest_us }), given
+            return changed(state, {
+                text = text .. pack(FORMAT, now_us, 0, 0, 0, 0),
+                total = state.total - given,
+                newest_us = now_us,
+                charged_us = last_charge_us(text),
+            }), given
         end,
 
         used = function(_, state)
@@ -249,7 +310,7 @@ function sources.sliding_log()
         end,
 
         idle_at_us = function(limit, state)
-            return state.total > 0 and state.newest_us + limit[2] or 0
+            return state.total > 0 and state.charged_us + limit[2] or 0
         end,
     }
 end

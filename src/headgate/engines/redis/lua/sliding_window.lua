@@ -13,11 +13,8 @@ function sources.sliding_window()
             return start_us, state[2], state[3]
         elseif state[1] == start_us - limit[2] then
             return start_us, state[3], 0
-        elseif state[1] < start_us then
-            return start_us, 0, 0
         end
-        -- They lie ahead of now, and count as now.
-        return start_us, 0, min(state[2] + state[3], floor(MAX_PRODUCT / limit[4]))
+        return start_us, 0, 0
     end
 
     -- What still fits, in steps of a unit; negative when the key is over its limit.
@@ -61,6 +58,19 @@ function sources.sliding_window()
         numbers = 4,
         peek = peek,
 
+        latest_us = function(state)
+            return state[1]
+        end,
+
+        max_lead_us = function(limit)
+            return min(limit[2], MAX_LEAD_US)
+        end,
+
+        -- What is counted may all have been taken ahead of now, and so it counts as now.
+        cut = function(limit, state, now_us)
+            return { now_us - now_us % limit[2], 0, min(state[2] + state[3], floor(MAX_PRODUCT / limit[4])) }
+        end,
+
         take = function(limit, state, now_us, cost)
             local start_us, previous, current = counters(limit, state, now_us)
             local end_us = start_us + limit[2]
@@ -72,9 +82,6 @@ function sources.sliding_window()
                 end
                 local reset_after_us = reset_after(limit, previous, current, end_us, now_us)
                 return state, 1, floor(room / limit[4]) - cost, 0, reset_after_us, 0
-            end
-            if state and state[1] > start_us then -- The clock stepped back.
-                state = { start_us, previous, current }
             end
             return state, denied(limit, previous, current, end_us, now_us, cost)
         end,

@@ -1,6 +1,7 @@
 -- slots.lua -- renew what a token holds, or let go of it.
 --
 -- keys[1]  the state of the slots
+-- keys[2]  when they expire
 -- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, 1 to renew or 0 to let go, rule
 -- args[2]  the token
 -- Returns  {1} when the token held something, {0} when it did not
@@ -10,13 +11,13 @@ function commands.slots(keys, args)
     local renewing = read_byte() == 1
     local limit = read_rule().limit
     local token = args[2]
-    local state, bad = load_state(slots, keys[1], limit, now_us)
+    local state, at_us, bad = load_state(slots, keys[1], limit, now_us, ttl_floor_ms)
     if bad then
         return not_ours(keys[1])
     end
     local after
     if renewing then
-        after = slots.renew(limit, state, now_us, token)
+        after = slots.renew(limit, state, at_us, token)
     else
         after = slots.release(state, token)
     end

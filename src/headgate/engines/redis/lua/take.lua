@@ -1,6 +1,6 @@
 -- take.lua -- take one unit of one limit for each key, whatever becomes of the others: what most calls ask.
 --
--- keys     the states
+-- keys     the states, and then what lies beside them, if there is anything
 -- args[1]  the limit: its algorithm and its numbers, packed
 -- args[2]  packed, if it is not as usual: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
 -- Returns  what `decide` returns.
@@ -36,15 +36,15 @@ local function take_one(rule, key)
     if is_stale(rule) then
         return STALE, 0, 0, 0, 0
     end
-    local state, bad = load_state(algorithm, key, limit, now_us)
+    local state, at_us, bad = load_state(algorithm, key, limit, now_us, ttl_floor_ms)
     if bad then
         return NOT_OURS, 0, 0, 0, 0
     end
-    local after, allowed, remaining, retry_after_us, reset_after_us, level = algorithm.take(limit, state, now_us, 1)
+    local after, allowed, remaining, retry_after_us, reset_after_us, level = algorithm.take(limit, state, at_us, 1)
     if after ~= state then
         save_state(algorithm, key, limit, state, after, now_us, ttl_floor_ms)
     end
-    return allowed, remaining, retry_after_us, reset_after_us, level
+    return later(at_us - now_us, allowed, remaining, retry_after_us, reset_after_us, level)
 end
 
 -- The number of this step among all that its key's state has decided, whoever asked; 0 when it was not decided.
@@ -70,13 +70,17 @@ function commands.take(keys, args)
         now_us, ttl_floor_ms = server_time(), 0
     end
     local reply, count = { now_us }, 1
-    for i = 1, #keys do
+    local states = #keys / (1 + (rule.algorithm.beside or 0))
+    if states % 1 ~= 0 then
+        error('the keys do not fit the limit')
+    end
+    for i = 1, states do
         reply[count + 1], reply[count + 2], reply[count + 3], reply[count + 4], reply[count + 5] =
             take_one(rule, keys[i])
         count = count + 5
     end
     if with_versions then
-        for i = 1, #keys do
+        for i = 1, states do
             reply[count + i] = next_version(keys[i], reply[5 * i - 3], reply[5 * i])
         end
     end

@@ -1,7 +1,7 @@
 -- token_bucket.lua -- a backlog that drains. Same arithmetic as algorithms/token_bucket.py.
 --
--- limit: limit, burst, emission     (emission and backlog in 1/256 microseconds)
--- state: stamp_us, backlog
+-- limit: limit, burst, emission, window_us     (emission and backlog in 1/256 microseconds)
+-- state: stamp_us, backlog, and while a reservation is open its low-water mark
 function sources.token_bucket()
     local GRAIN = 256
 
@@ -9,7 +9,12 @@ function sources.token_bucket()
         if not state then
             return 0
         end
-        return max(0, state[2] - max(0, now_us - state[1]) * GRAIN)
+        return max(0, state[2] - (now_us - state[1]) * GRAIN)
+    end
+
+    -- A new backlog, with the low-water mark, if there is one, lowered to the smallest backlog in between.
+    local function moved(state, now_us, smallest, backlog)
+        return { now_us, backlog, state and state[3] and min(state[3], smallest) }
     end
 
     local function remaining_at(limit, backlog)
@@ -37,62 +42,78 @@ function sources.token_bucket()
     end
 
     local function take(limit, state, now_us, cost)
-        local backlog = backlog_at(state, now_us)
+        local before = backlog_at(state, now_us)
+        local backlog = before
         if fits(limit, backlog, cost) then
             backlog = backlog + cost * limit[3]
             if cost > 0 then
-                state = { now_us, backlog }
+                state = moved(state, now_us, before, backlog)
             end
             return state, 1, remaining_at(limit, backlog), 0, ceil_div(backlog, GRAIN), 0
-        end
-        if state and now_us < state[1] then -- The clock stepped back: start draining from here.
-            state = { now_us, backlog }
         end
         return state, denied(limit, backlog, cost)
     end
 
     return {
         fields = 2,
-        numbers = 3,
+        numbers = 4,
         peek = peek,
         take = take,
 
-        -- A place in line: the last number is the backlog, which the caller keeps as its mark.
+        latest_us = function(state)
+            return state[1]
+        end,
+
+        max_lead_us = function(limit)
+            return min(limit[4] or 0, MAX_LEAD_US) -- Reservations of older versions know no window.
+        end,
+
+        cut = function(_, state, now_us)
+            return { now_us, state[2], state[3] }
+        end,
+
+        -- A place in line.
         line_up = function(limit, state, now_us, cost, wait_us)
             local capacity = limit[2] * limit[3]
             if cost > limit[2] then
                 return take(limit, state, now_us, cost)
             end
-            local late_us = ceil_div(backlog_at(state, now_us) + cost * limit[3] - capacity, GRAIN)
+            local backlog = backlog_at(state, now_us)
+            local late_us = ceil_div(backlog + cost * limit[3] - capacity, GRAIN)
             -- Full until the whole microsecond of the start: the next in line keeps its distance to it.
             local asked = capacity + late_us * GRAIN
             if late_us <= 0 or late_us > wait_us or asked > MAX_EXACT then
                 return take(limit, state, now_us, cost)
             end
-            return { now_us, asked }, 1, 0, late_us, ceil_div(asked, GRAIN), asked
+            -- The units are used at the start, so that is when the backlog is at its smallest.
+            local after = moved(state, now_us, max(0, backlog - late_us * GRAIN), asked)
+            return after, 1, 0, late_us, ceil_div(asked, GRAIN), 0
         end,
 
-        line_ends_us = function(limit, state, now_us)
-            local late = backlog_at(state, now_us) - limit[2] * limit[3]
-            return late > 0 and now_us + ceil_div(late, GRAIN) or 0
-        end,
-
-        leave_line = function(limit, state, mark, now_us, cost)
-            if not state or state[1] ~= mark[1] or state[2] ~= mark[2] then
-                return state
+        -- The state as if the place had not been taken; nil if anything came after it.
+        leave_line = function(state, spot, now_us)
+            if state[2] ~= spot.backlog - (state[1] - spot.stamp_us) * GRAIN then
+                return nil
             end
-            return { now_us, max(0, backlog_at(state, now_us) - cost * limit[3]) }
+            local low
+            if state[3] and spot.low >= 0 then
+                low = spot.low
+            end
+            return { now_us, backlog_at({ spot.before_us, spot.before }, now_us), low }
         end,
 
         text = function(limit, state)
+            if state[3] then
+                return pack('<dddd', state[1], state[2], limit[1], state[3])
+            end
             return pack('<ddd', state[1], state[2], limit[1])
         end,
 
         force = function(limit, state, now_us, cost)
             local backlog = backlog_at(state, now_us)
             if cost > 0 then
-                backlog = min(backlog + cost * limit[3], MAX_EXACT)
-                state = { now_us, backlog }
+                local charged = min(backlog + cost * limit[3], MAX_EXACT)
+                state, backlog = moved(state, now_us, backlog, charged), charged
             end
             return state, 1, remaining_at(limit, backlog), 0, ceil_div(backlog, GRAIN), 0
         end,
@@ -101,14 +122,29 @@ function sources.token_bucket()
             return { state[1], state[2] }
         end,
 
-        refund = function(limit, state, mark, now_us, cost, refunded)
+        low = function(state)
+            return state and state[3] or 0
+        end,
+
+        watch = function(state)
+            return { state[1], state[2], state[2] }, state[3] or 0
+        end,
+
+        unwatch = function(state)
+            return state[3] and { state[1], state[2] } or state
+        end,
+
+        left = function(mark, now_us, refunded)
+            return mark[2] - max(0, now_us - mark[1]) * GRAIN - refunded
+        end,
+
+        refund = function(limit, state, _, now_us, cost, low)
             local backlog = backlog_at(state, now_us)
-            local left = mark[2] - max(0, now_us - mark[1]) * GRAIN - refunded
-            local given = max(0, min(cost * limit[3], left, backlog))
+            local given = max(0, min(cost * limit[3], low, backlog))
             if given == 0 then
                 return state, 0
             end
-            return { now_us, backlog - given }, given
+            return { now_us, backlog - given, state[3] and max(0, state[3] - given) }, given
         end,
 
         used = function(limit, state, now_us)

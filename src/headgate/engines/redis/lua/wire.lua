@@ -2,7 +2,7 @@
 --
 -- Everything is checked while it is read, and everything is read before the first write: a number that is not a whole
 -- one between 0 and 2^53 - 1 ends the call with nothing changed.
-local TAKE, PEEK, FORCE, SHADOW, USAGE = 0, 1, 2, 3, 4
+local TAKE, PEEK, FORCE, SHADOW, USAGE, PAST = 0, 1, 2, 3, 4, 5
 local byte = string.byte
 local packed, at -- What is being read, and how far that has come.
 
@@ -38,18 +38,22 @@ end
 -- when a key that it took from has been reset.
 local function read_reservation(name, now_us)
     local record = read('LRANGE', name, 0, -1) or {}
-    if #record == 0 or cmsgpack.unpack(record[1]) <= now_us then
+    local ends_us, charges = 0, 1
+    if #record > 0 then
+        ends_us, charges = cmsgpack.unpack(record[1])
+    end
+    if ends_us <= now_us then
         return nil
     end
-    local steps = {}
+    local steps = { charges = charges or 1 }
     for i = 2, #record do
-        local key, number, limit, cost, mark, refunded, resets = unpack(cmsgpack.unpack(record[i]))
+        local key, number, limit, cost, mark, refunded, resets, watched, charge = unpack(cmsgpack.unpack(record[i]))
         local refunds, bad = read('HMGET', beside(key, 'f'), 'sum', 'resets')
         if bad or not refunds[1] or tonumber(refunds[2] or 0) ~= resets then
             return nil
         end
         steps[i - 1] = { key = key, algorithm = algorithm_of(number), limit = limit, cost = cost, mark = mark,
-            refunded = refunded }
+            refunded = refunded, number = watched and watched > 0 and watched, charge = charge or 1 }
     end
     return steps
 end

@@ -1,4 +1,4 @@
-"""Advice: settings of a server that would make a limiter forget, said once in the log."""
+"""Warnings about server settings that would lose counts, logged once."""
 
 from __future__ import annotations
 

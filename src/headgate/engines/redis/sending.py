@@ -1,7 +1,7 @@
-"""Carry: bring a command to the server that must answer it, and repair on the way what can be repaired.
+"""Send with repair: send a command to the responsible server, and repair failures that can be repaired.
 
-A generator without I/O, as in `headgate/flow.py`: it yields what to do and is sent the outcome. Both shells drive it,
-and the deadline is theirs. Whatever it tries again was certainly not carried out before.
+A generator without I/O, as in `headgate/_flow.py`: it yields the next action and is sent the outcome. Both shells drive
+it and enforce the deadline. It retries only what was certainly not carried out.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from .failures import (
     redirection,
     refused,
     repair_of,
+    resting,
     unanswered,
 )
 from .options import shown
 from .scripts import library
+from .silence import NOBODY
 
 if TYPE_CHECKING:
     from .options import Address
     from .scripts import Dialect, Script
-    from .topology import Cluster, Command, Sentinel, Standalone
+    from .topology import Command, Topology
 
 FIRST_PAUSE = 0.005
 LAST_PAUSE = 0.1
 
 
-class Errand(NamedTuple):
+class RoutedCommand(NamedTuple):
     """A command, the slot it belongs to, and the script it calls, if any: by FCALL or by EVALSHA."""
 
     command: Command
@@ -51,7 +53,7 @@ class Send(NamedTuple):
 
 
 class Discover(NamedTuple):
-    """Find out who is responsible now; raises `NotSent` while nobody is, `Refused` when nobody ever will be."""
+    """Find the responsible server; raises `NotSent` while there is none, `Refused` if there never will be one."""
 
 
 class Drop(NamedTuple):
@@ -60,26 +62,28 @@ class Drop(NamedTuple):
     address: Address
 
 
-class Pause(NamedTuple):
+class Delay(NamedTuple):
     """Wait a little, if so because of what a server answered."""
 
     seconds: float
     reason: Answered | None = None
 
 
-Step: TypeAlias = Send | Discover | Drop | Pause
-Journey: TypeAlias = Generator[Step, Any, Any]
+Step: TypeAlias = Send | Discover | Drop | Delay
+SendSteps: TypeAlias = Generator[Step, Any, Any]
 
 
-def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Dialect) -> Journey:
+def send_with_repair(routed: RoutedCommand, topology: Topology, dialect: Dialect) -> SendSteps:
     """Return the reply, or raise `EngineError` when the server refuses or falls silent."""
-    command, pauses = errand.command, _longer_and_longer()
+    command, pauses = routed.command, _longer_and_longer()
     asked: Address | None = None
     moves = 0
     while True:
-        address = asked or topology.address(errand.slot)
+        address = asked or topology.address(routed.slot)
+        if topology.rests(address or NOBODY):
+            raise resting("the server of this slot" if address is None else shown(address))
         if address is None:
-            yield from _search(pauses)
+            yield from _search(topology, pauses)
             continue
         asking, asked = asked is not None, None
         try:
@@ -90,12 +94,14 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Di
             continue
         except (Refused, Unanswered) as error:
             topology.forget(address)
-            told = refused if isinstance(error, Refused) else unanswered
-            raise told(str(error)) from error
+            raise (
+                refused(str(error)) if isinstance(error, Refused) else unanswered(error)
+            ) from error
+        note_reply(reply, address, topology)
         if not isinstance(reply, Exception) and command[0] != b"FUNCTION":
             return reply
         repair = repair_of(str(reply))
-        otherwise = _otherwise(errand, command, reply, dialect)
+        otherwise = _otherwise(routed, command, reply, dialect)
         if otherwise is not None:
             command = otherwise
             asked = address if asking else None
@@ -111,22 +117,34 @@ def carry(errand: Errand, topology: Standalone | Sentinel | Cluster, dialect: Di
                 yield next(pauses)._replace(reason=reason)
 
 
-def _search(pauses: Iterator[Pause]) -> Generator[Step, Any, None]:
+def note_reply(reply: Any, address: Address, topology: Topology) -> None:
+    """A server that replies is there, unless all it says is that it cannot do anything yet."""
+    if not isinstance(reply, Exception) or repair_of(str(reply)) is not Repair.WAIT:
+        topology.answered(address)
+    elif not str(reply).startswith("TRYAGAIN"):  # That is about one slot, which moves.
+        topology.failed(address)
+
+
+def _search(topology: Topology, pauses: Iterator[Delay]) -> Generator[Step, Any, None]:
     """Find out who is responsible, or wait a little before it is tried again."""
     try:
         yield Discover()
+        topology.answered(NOBODY)
     except NotSent:
+        topology.failed(NOBODY)
         yield next(pauses)
     except Refused as error:
         raise refused(str(error)) from error
 
 
-def _otherwise(errand: Errand, command: Command, reply: Any, dialect: Dialect) -> Command | None:
+def _otherwise(
+    routed: RoutedCommand, command: Command, reply: Any, dialect: Dialect
+) -> Command | None:
     """How to have a script run, when what was tried last did not: load the library, or send the script."""
-    script, message = errand.script, str(reply)
+    script, message = routed.script, str(reply)
     if script is None:
         return None
-    call = (*dialect.words(script), *errand.command[2:])
+    call = (*dialect.words(script), *routed.command[2:])
     match command[0], repair_of(message):
         case b"FUNCTION", _ if not isinstance(reply, Exception) or "already exists" in message:
             return call
@@ -134,14 +152,14 @@ def _otherwise(errand: Errand, command: Command, reply: Any, dialect: Dialect) -
             return b"FUNCTION", b"LOAD", library()
         case ((b"FCALL" | b"FUNCTION"), _) if message.startswith(CANNOT):
             dialect.functions = False
-            return b"EVALSHA", script.sha, *errand.command[2:]
+            return b"EVALSHA", script.sha, *routed.command[2:]
         case _, Repair.SEND:
-            return b"EVAL", script.text, *errand.command[2:]
+            return b"EVAL", script.text, *routed.command[2:]
     return None
 
 
 def _repaired(
-    repair: Repair, message: str, address: Address, topology: Standalone | Sentinel | Cluster
+    repair: Repair, message: str, address: Address, topology: Topology
 ) -> Generator[Step, Any, None]:
     """Take in what an error reply says about who is responsible."""
     match repair:
@@ -151,6 +169,8 @@ def _repaired(
             topology.moved(redirection(message)[0], _named(message, address))
         case Repair.REDISCOVER:
             yield Drop(address)
+            topology.forget(address)
+        case Repair.LEAVE:
             topology.forget(address)
         case Repair.WAIT:
             pass
@@ -164,8 +184,8 @@ def _named(message: str, address: Address) -> Address:
     return host or address[0], port
 
 
-def _longer_and_longer() -> Generator[Pause, None, None]:
+def _longer_and_longer() -> Generator[Delay, None, None]:
     seconds = FIRST_PAUSE
     while True:
-        yield Pause(seconds)
+        yield Delay(seconds)
         seconds = min(2 * seconds, LAST_PAUSE)

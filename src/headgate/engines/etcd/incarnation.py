@@ -1,0 +1,307 @@
+"""An incarnation: a node from one joining of the cluster to its end.
+
+It has one lease and one key that the lease holds. That key is the **fence**: every commit, claim and release is carried
+out only if the key is still the one that was created on joining. The lease is for liveness; only that comparison is for
+safety. An incarnation that finds itself fenced forgets everything that it holds, and the node joins again as another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ...errors import EngineError, EngineTimeout
+from .commits import Commits
+from .journal import Journal
+from .records import ClusterMap, Member, member_value, read_map
+from .transactions import CreatedAt, Delete, NotDone, Put, Rejected, TooLarge, Unsure, end_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...clock import Clock
+    from ..meter import Meter
+    from .commits import Waiter
+    from .entries import Entry
+    from .options import EtcdOptions
+    from .records import ClusterSettings, Paths
+    from .shard import Shard
+    from .transactions import Condition, Store
+
+COMMIT_S: Final = 0.3
+"""How long a commit is waited for before it is sent again."""
+RETRY_S: Final = 0.05
+LEASE_PART: Final = 0.9
+"""Of the lease, so that this node stops before others may start."""
+EXPIRE_S: Final = 0.05
+log = logging.getLogger("headgate.etcd")
+
+
+class Fenced(Exception):  # noqa: N818 - it is an outcome
+    """This incarnation is over: its lease has ended, or somebody has ended it."""
+
+
+def not_decided(why: str) -> EngineError:
+    """The request was not carried out, and may be tried again."""
+    return EngineTimeout(f"etcd engine: not decided, {why}; nothing was charged", transient=True)
+
+
+def unknown(why: str) -> EngineError:
+    """The request may have been carried out."""
+    return EngineTimeout(
+        f"etcd engine: {why}; the request may have been charged", transient=True, indefinite=True
+    )
+
+
+class ClusterHandle(NamedTuple):
+    """What it takes to be a member of a cluster."""
+
+    client: Store
+    options: EtcdOptions
+    paths: Paths
+    settings: ClusterSettings
+    clock: Clock
+    meter: Meter
+    """Is told how commits go."""
+
+
+class Incarnation:
+    """One joining of the cluster: its lease, its commits, its map."""
+
+    def __init__(self, cluster: ClusterHandle, changed: Callable[[], None]) -> None:
+        self.client, self.options, self.paths, self.settings, self.clock, self.meter = cluster
+        options = self.options
+        self.name = ""
+        self.fence: Condition = CreatedAt("", 0)
+        """The condition of all that it writes."""
+        self.lease = 0
+        self.member = Member("", "", 0, 0)
+        """How the others see it."""
+        self.map = ClusterMap()
+        self.shards: dict[int, Shard] = {}
+        """What it holds, whether it serves it yet or not."""
+        self.commits = Commits(Journal(), self.shards, options.policy)
+        self.confirmed = 0
+        """The last entry that is in etcd for certain."""
+        self.revision = 0
+        """The revision of etcd after the last commit."""
+        self.others_work: Callable[[], bool] = lambda: False
+        """Whether another etcd cluster takes commits, so that a failure here concerns some keys only."""
+        self.refused = 0
+        """How often etcd has said no to a commit, which was then sent again."""
+        self.open_until = 0.0
+        """Until when decisions may be made, by the time of the event loop: while the lease lasts and no commit is late.
+        One comparison with every decision."""
+        self._says_no = False
+        """Whether the log has told that commits are not taken."""
+        self._deadline = 0.0
+        self._ttl = options.ttl
+        self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self.map_changed = asyncio.Event()
+        """Set when the map should be read again."""
+
+    async def join(self, name: str, address: str) -> None:
+        """Become a member."""
+        sent = self._loop.time()
+        self.lease, ttl = await self.client.grant(self.options.ttl)
+        self._ttl = ttl
+        self.name = f"{name}-{self.lease:x}"
+        key = self.paths.member(self.name)
+        value = member_value(address, self.lease)
+        with contextlib.suppress(Unsure):  # What became of it is seen right away.
+            await self.client.transact([CreatedAt(key, 0)], [Put(key, value, self.lease)])
+        found = await self.client.read(key)
+        if not found.items:  # It may still come, and would be a member that does nothing.
+            await self.client.revoke(self.lease)
+            raise Fenced("this node could not join")
+        self.fence = CreatedAt(key, found.items[0].created)
+        self.member = Member(self.name, address, found.items[0].created, self.lease)
+        self._renewed(sent)
+        await self.read_map()
+
+    async def withdraw_address(self) -> None:
+        """Stay a member, but one that others give nothing to."""
+        key = self.paths.member(self.name)
+        put = Put(key, member_value("", self.lease), self.lease)
+        await self.client.transact([self.fence], [put])
+
+    def _renewed(self, sent: float) -> None:
+        self._deadline = sent + LEASE_PART * self._ttl
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Say until when decisions may be made."""
+        commits = self.commits
+        if commits.fenced:
+            self.open_until = 0.0
+        elif commits.in_flight:
+            self.open_until = min(self._deadline, commits.left + commits.policy.late_s)
+        else:
+            self.open_until = self._deadline
+
+    async def read_map(self) -> None:
+        """Learn who is there and who owns what, all at one revision."""
+        found = await self.client.read(self.paths.map, end_of(self.paths.map))
+        if found.revision > self.map.revision:
+            self.map = read_map(self.paths, found)
+            self._changed()
+
+    # What runs as long as it lives
+
+    async def keep_alive(self) -> None:
+        """Renew the lease, until it is found to be gone."""
+        while True:
+            await asyncio.sleep(self._ttl / 5)
+            sent = self._loop.time()
+            try:
+                alive = await self.client.keep_alive(self.lease, self._ttl / 4)
+            except NotDone as error:
+                log.warning("the lease of this node was not renewed: %s", error)
+                continue
+            if not alive:
+                raise Fenced("the lease of this node has ended")
+            self._renewed(sent)
+
+    async def watch(self) -> None:
+        """Have the map read again whenever something under it changes, and now and then anyway."""
+        while True:
+            async for _ in self.client.watch(self.paths.map, self.map.revision):
+                self.map_changed.set()
+            self.map_changed.set()
+            await asyncio.sleep(RETRY_S)
+
+    async def commit(self) -> None:
+        """Commit whatever is to be committed, one commit after the other."""
+        commits, told = self.commits, list[Any]()
+        while True:
+            due = commits.due(self._loop.time())
+            if due is None or due > 0:
+                self._tell(told)
+                told = []
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(due):
+                        await self._wake.wait()
+                continue
+            left = commits.take_off(self._loop.time(), self.clock.now_us())
+            self._reopen()
+            sending = asyncio.ensure_future(self._send_entries()) if left else None
+            self._tell(told)  # The next one is on its way: etcd does not wait while they are told.
+            try:
+                if sending is not None:
+                    await sending
+            finally:
+                if sending is not None:
+                    sending.cancel()
+            told = commits.landed()
+            self._reopen()
+            self._changed()
+
+    async def _send_entries(self) -> None:
+        commits = self.commits
+        while commits.entries:
+            entry = commits.entries[0]
+            await self._send(entry)
+            commits.confirmed()
+            self.confirmed = entry.sequence
+        if self.meter.on_batch is not None:
+            self.meter.on_batch(self._loop.time() - commits.left, commits.flying_events)
+
+    async def _send(self, entry: Entry) -> None:
+        """Send an entry until it is in etcd. To send it twice does nothing that once does not."""
+        name = self.name
+        operations: list[Any] = [Put(self.paths.entry(name, entry.sequence), entry.value)]
+        if entry.done < entry.base:
+            # From the first that is still there, never from the beginning: etcd walks over what was deleted.
+            first, end = (self.paths.entry(name, one) for one in (entry.done, entry.base))
+            operations.append(Delete(first, end))
+        while True:
+            try:
+                outcome = await self.client.transact([self.fence], operations, timeout=COMMIT_S)
+            except TooLarge as error:
+                raise Fenced(f"etcd does not take an entry: {error}") from error
+            except Unsure:
+                self.commits.unsure = True
+            except NotDone as error:
+                if not self._says_no:
+                    log.warning("a commit has to be sent again: %s", error)
+                self._says_no = True
+                self.refused += isinstance(error, Rejected)
+                await asyncio.sleep(RETRY_S)
+            else:
+                if outcome.succeeded:
+                    self._says_no = False
+                    self.revision = outcome.revision
+                    return
+                raise Fenced("a commit was refused: this node is fenced")
+
+    async def expire(self) -> None:
+        """Tell those who have waited for too long that nobody knows yet."""
+        while True:
+            await asyncio.sleep(EXPIRE_S)
+            for one in self.commits.expired(self._loop.time()):
+                if not one.future.done():
+                    error = unknown("the commit has no answer in time")
+                    error.partial = self.others_work()
+                    one.future.set_exception(error)
+
+    # What decisions need
+
+    def is_open(self) -> bool:
+        """Whether decisions may be made now."""
+        return self._loop.time() < self.open_until
+
+    def confirm(self, value: Any, ends: float | None = None) -> Any:
+        """The value, or a future of it: when what it rests on is in etcd, or as the policy allows."""
+        now = self._loop.time()
+        if self.commits.answers_now(now):
+            if self.commits.events in (1, self.options.policy.flush_events):
+                self._wake.set()
+            return value
+        future = self._loop.create_future()
+        self.commits.wait(future, value, now + self.options.deadline if ends is None else ends)
+        self._wake.set()
+        return future
+
+    def wake(self) -> None:
+        """See what there is to commit."""
+        self._wake.set()
+
+    @staticmethod
+    def _tell(told: list[Waiter]) -> None:
+        """Tell those whose commit is there."""
+        for one in told:
+            if not one.future.done():
+                one.future.set_result(one.value)
+
+    def end(self, why: str) -> None:
+        """Decide nothing any more, and tell those who wait."""
+        lost, unsure = self.commits.fence()
+        self._reopen()
+        for shard in self.shards.values():
+            shard.serving = False
+        self._changed()
+        for one in lost:
+            if not one.future.done():
+                one.future.set_exception(not_decided(why))
+        for one in unsure:
+            if not one.future.done():
+                one.future.set_exception(unknown(why))
+
+    def gauges(self) -> dict[str, float]:
+        """Figures for those who operate it, by the names of their metrics."""
+        commits, journal = self.commits, self.commits.journal
+        on_its_way = self._loop.time() - commits.left if commits.in_flight else 0.0
+        return {
+            "etcd_shards": sum(shard.serving for shard in self.shards.values()),
+            "etcd_free_shards": sum(map(self.map.is_free, self.settings.numbers)),
+            "etcd_members": len(self.map.members),
+            "etcd_unconfirmed": commits.unconfirmed,
+            "etcd_commit_age_seconds": round(on_its_way, 6),
+            "etcd_journal_entries": len(journal),
+            "etcd_journal_rows": journal.rows,
+        }

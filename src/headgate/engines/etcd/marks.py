@@ -1,0 +1,175 @@
+"""Marks: which states and reservations have changed since they were last written to the journal.
+
+Every change passes one of two doors: the dicts that a table keeps its states in, and the book of reservations. Both set
+a mark, so nothing that the memory engine does to a state can be missed, and nothing in it had to be told about
+journals. Marks say where something changed, not what it is now: that is looked up when the journal is written.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
+
+from .._memory_budget import SHARED_BYTES
+from .._reservations import Held, Name, Reservations, Taken
+from .._state_store import StateStore
+from .._state_table import Place, StateTable
+
+if TYPE_CHECKING:
+    from ...algorithms import Limit, State
+    from ...clock import Clock
+    from ..state_file import TableName
+
+
+SWEPT_STATES: Final = 1_000
+"""How many states of a table one sweep looks at."""
+
+
+class Marks:
+    """What has changed of one table, or of the reservations."""
+
+    __slots__ = ("__weakref__", "dirty", "flying")
+
+    def __init__(self) -> None:
+        self.dirty: set[Any] = set()
+        """Changed since the last commit left."""
+        self.flying: set[Any] = set()
+        """In the commit that is on its way."""
+
+    def take_off(self) -> set[Any]:
+        """All that is dirty, which is on its way from now on."""
+        self.flying, self.dirty = self.dirty, set()
+        return self.flying
+
+
+class MarkedStates(dict[Any, Any]):
+    """States by place; who writes or drops one leaves a mark."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self, marks: Marks) -> None:
+        super().__init__()
+        self._marks = marks
+
+    def __setitem__(self, place: Place, state: State) -> None:
+        self._marks.dirty.add(place)
+        dict.__setitem__(self, place, state)
+
+    def pop(self, place: Place, *default: Any) -> Any:
+        """Drop a state."""
+        self._marks.dirty.add(place)
+        return dict.pop(self, place, *default)
+
+
+class MarkedReservations(Reservations):
+    """Reservations; whatever happens to one, or to a low-water mark, leaves a mark."""
+
+    def __init__(self, store: MarkedStore) -> None:
+        super().__init__()
+        self.marks = Marks()
+        self._store = store
+
+    def open(self, name: Name, expires_us: int, charges: int, taken: list[Taken]) -> None:
+        """See `Reservations.open`."""
+        super().open(name, expires_us, charges, taken)
+        self.marks.dirty.add(name)
+        for one in taken:
+            if one.place is not None:
+                self._store.mark(one.table.name, one.place)
+
+    def close(self, name: Name) -> list[Held]:
+        """See `Reservations.close`."""
+        self.marks.dirty.add(name)
+        return super().close(name)
+
+    def note_refund(self, held: Held, given: int) -> None:
+        """See `Reservations.note_refund`."""
+        super().note_refund(held, given)
+        self._mark_watch(held)
+
+    def forget(self, held: Held) -> bool:
+        """See `Reservations.forget`."""
+        self._mark_watch(held)
+        return super().forget(held)
+
+    def _mark_watch(self, held: Held) -> None:
+        if held.place is not None:
+            self._store.mark(held.table.name, held.place)
+
+
+class MarkedStore(StateStore):
+    """The states of one shard."""
+
+    reservations: MarkedReservations
+
+    def __init__(self, max_keys: int, max_bytes: int, clock: Clock) -> None:
+        super().__init__(max_keys, max_bytes, clock)
+        self.marks: dict[TableName, Marks] = {}
+        """Those that a commit looks at."""
+        self._known: WeakValueDictionary[TableName, Marks] = WeakValueDictionary()
+        """All that anybody holds. A table that was let go of is taken in again by who still has it, and marks its
+        changes where it always did: a name must never have two."""
+        self.reservations = MarkedReservations(self)
+
+    def use_secret(self, secret: bytes) -> None:
+        """Share states among strangers as every other owner would."""
+        self._secret = secret
+
+    def mark(self, name: TableName, place: Place) -> None:
+        """Something has changed there that is not the state itself."""
+        self.marks_of(name).dirty.add(place)
+
+    def marks_of(self, name: TableName) -> Marks:
+        """The marks of a table; they outlive it, and are the same for as long as anybody has them."""
+        marks = self.marks.get(name)
+        if marks is None:
+            marks = self._known.get(name)
+            if marks is None:
+                marks = self._known[name] = Marks()
+            self.marks[name] = marks
+        return marks
+
+    @property
+    def size(self) -> int:
+        """How many states and reservations there are."""
+        shared = sum(len(table.shared) for table in self.tables.values())
+        return self.keys + shared + len(self.reservations)
+
+    def put_back(self, table: StateTable, place: Place, state: State, now_us: int) -> None:
+        """Take over a state as another node left it; `None` means that there is none."""
+        if isinstance(place, int):
+            self._drop_shared(table, place)
+            if state is not None:
+                table = self.table(table.name, table.limit)
+                table.shared[place] = state
+                self.bytes += SHARED_BYTES
+        elif state is None:
+            self._drop_own(table, place)
+        else:
+            self.keep(table, place, table.get(place), state, now_us)
+
+    def sweep(self, now_us: int, tables: int) -> None:
+        """Drop what is idle in the next few tables, and tables in which nothing is left."""
+        for _ in range(min(tables, len(self._round))):
+            table = self._round.popleft()
+            self._sweep_table(table, now_us, SWEPT_STATES, hurry=False)
+            before = len(table.shared)
+            table.sweep_shared(now_us, SWEPT_STATES)
+            self.bytes -= SHARED_BYTES * (before - len(table.shared))
+            if table.unused:
+                self._let_go(table)
+            else:
+                self._round.append(table)
+        for name in [name for name in self.marks if name not in self.tables]:
+            marks = self.marks[name]
+            if not marks.dirty and not marks.flying:
+                del self.marks[name]
+
+    def _add(self, table: StateTable) -> StateTable:
+        self.marks_of(table.name)  # It may be one that was let go of, and its marks with it.
+        return super()._add(table)
+
+    def _new_table(self, name: TableName, limit: Limit) -> StateTable:
+        states = partial(MarkedStates, self.marks_of(name))
+        return StateTable(name, limit, clock_steps=self._clock_steps, new_states=states)

@@ -1,0 +1,162 @@
+"""Other nodes, as engines: what this node does not own is asked of the one that does, over its Redis port.
+
+It is the remote engine with another first word. `HG.PEER` is answered by the node itself or not at all, so a call goes
+from node to node at most once, however old the map is that it was sent by. A node that does not own the shard (any
+more) says so for each request, which was certainly not carried out then, and the caller's node looks again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from ...errors import ConfigError
+from ..redis.failures import Refused
+from ..redis.options import Options, tls_context
+from ..redis.sending import RoutedCommand
+from ..remote.codec import NodeDialect, RemoteCodec
+from ..remote.engine import AsyncRemoteEngine
+from ..remote.nodes import Nodes
+from ..remote.operations import RemoteOperations
+from .options import CLOCK, LOOK, PEER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ...algorithms import Limit
+    from ...charge import ChargeSet
+    from ...decision import Decision
+    from ..base import AsyncHit
+    from ..redis.options import Address
+    from ..redis.scripts import Dialect, Script, Words
+    from ..redis.topology import Discovery, Topology
+    from .options import EtcdOptions
+    from .records import Member
+
+MAX_BATCH: Final = 1_024
+MAX_FORMS: Final = 4_096
+
+
+class PeerDialect(NodeDialect):
+    """How a node asks another."""
+
+    def words(self, script: Script) -> Words:
+        """What a call of this command begins with."""
+        return PEER, script.name.encode()
+
+
+class PeerOperations(RemoteOperations):
+    """The verbs, as nodes ask each other."""
+
+    command: ClassVar[bytes] = PEER
+
+
+class PeerTopology(Nodes):
+    """One node, which is not waited for: if it cannot be reached, its shards may belong to another by now."""
+
+    def forget(self, address: Address) -> None:
+        """It did not answer: it is asked whether it is there before it is asked anything else."""
+        self._chosen = None
+
+    def discovery(self) -> Discovery:
+        """Ask it once."""
+        reason = yield from super().discovery()
+        return None if reason is None else Refused(str(reason))
+
+
+class PeerEngine(AsyncRemoteEngine):
+    """One other node."""
+
+    def _new_topology(self) -> Topology:
+        return PeerTopology(self.options)
+
+    def _new_dialect(self) -> Dialect:
+        return PeerDialect()
+
+    def _new_operations(self, namespace: str) -> PeerOperations:
+        codec = RemoteCodec(namespace, self.clock.now_us)
+        return PeerOperations(codec, self.options.max_batch, self._dialect)
+
+    async def look(self, request: ChargeSet) -> Decision:
+        """What a request would be answered; nothing changes."""
+        part = self._operations.codec.part(request)
+        reply = await self.run(
+            RoutedCommand(tuple(self._operations.codec.command((PEER, LOOK), [part])))
+        )
+        (decision,) = self._operations.answers([part], reply)
+        assert decision is not None  # Nodes work out calendars themselves.
+        return decision
+
+    async def time_us(self) -> int:
+        """What time it is there."""
+        reply = await self.run(RoutedCommand((PEER, CLOCK, 0)))
+        return int(reply[0])
+
+
+class PeerLinks:
+    """The nodes that this one asks, by their incarnation."""
+
+    def __init__(self, options: EtcdOptions) -> None:
+        self._options = options
+        self._engines: dict[tuple[str, str], PeerEngine] = {}
+        self._hits: dict[tuple[str, int], AsyncHit] = {}
+        self._token = _token(options.peer_token_file)
+        secure = options.peer_tls or options.peer_ca_file is not None
+        files: dict[str, Any] = {"ca_file": options.peer_ca_file} if options.peer_ca_file else {}
+        self.tls = tls_context(files, secure=secure, scheme="listen")
+
+    def engine(self, member: Member, namespace: str = "") -> PeerEngine:
+        """The engine of a node, for a namespace."""
+        key = (member.incarnation, namespace)
+        found = self._engines.get(key)
+        if found is None:
+            if namespace:
+                found = self.engine(member).scoped(namespace)
+            else:
+                host, _, port = member.address.rpartition(":")
+                options = Options(
+                    "nodes",
+                    ((host.strip("[]"), int(port)),),
+                    password=self._token,
+                    tls=self.tls,
+                    deadline=self._options.deadline,
+                    max_batch=MAX_BATCH,
+                    deny_cache=False,
+                )
+                found = PeerEngine(options)
+            self._engines[key] = found
+        return found
+
+    def hit(
+        self, member: Member, form: int, namespace: str, limit: Limit, rule: str | None
+    ) -> AsyncHit:
+        """A function that takes units of a limit at a node."""
+        key = (member.incarnation, form)
+        found = self._hits.get(key)
+        if found is None:
+            if len(self._hits) >= MAX_FORMS:
+                self._hits.clear()
+            found = self._hits[key] = self.engine(member, namespace).bind(limit, rule)
+        return found
+
+    async def forget(self, members: Mapping[str, Member]) -> None:
+        """Let go of nodes that are not there any more."""
+        for name, namespace in [key for key in self._engines if key[0] not in members]:
+            engine = self._engines.pop((name, namespace))
+            if not namespace:
+                await engine.aclose()
+        for key in [key for key in self._hits if key[0] not in members]:
+            del self._hits[key]
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.forget({})
+
+
+def _token(file: str | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the peer_token_file {file} cannot be read: {error}") from None

@@ -1,0 +1,244 @@
+"""A shard: the states of a part of all keys, while this node owns it.
+
+It is a memory engine that knows what has changed. `packed` says of some places what they are now, `restore` takes over
+what another owner said of them, and between the two nothing is lost: states, lines, reservations, low-water marks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...algorithms import limit_of_identity
+from .._reservations import Held
+from .._steps import hopeless
+from ..memory import MemoryEngine
+from .marks import MarkedStore
+from .state_cells import frozen, packed_cell, packed_limit, unpacked_cell, unpacked_limit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...algorithms import Limit
+    from ...charge import ChargeSet
+    from ...clock import Clock
+    from ...decision import Decision
+    from .._reservations import Name
+    from .._state_table import Place
+    from ..base import Hit
+    from ..state_file import TableName
+    from .entries import ShardRows
+    from .incarnation import Incarnation
+    from .marks import Marks
+
+Ref: TypeAlias = "tuple[TableName | None, Place | Name]"
+"""A place in a table, or, without a table, the name of a reservation."""
+
+
+class ShardEngine(MemoryEngine):
+    """The memory engine of one shard."""
+
+    _core: MarkedStore
+
+    def _new_store(self, max_keys: int, max_bytes: int) -> MarkedStore:
+        return MarkedStore(max_keys, max_bytes, self.clock)
+
+    @property
+    def store(self) -> MarkedStore:
+        """Its states."""
+        return self._core
+
+    def look(self, request: ChargeSet) -> Decision:
+        """What a request would be answered that is denied elsewhere; nothing changes."""
+        with self._core.lock:
+            now_us = self.clock.now_us()
+            steps = self._evaluate(request, now_us)
+            if not all(step.first for step in steps):
+                steps = list(map(hopeless, steps, self._evaluate(request, now_us, unused=True)))
+            return self._deny([step._replace(first=False) for step in steps], now_us)
+
+    def leave_line(self, decision: Decision) -> None:
+        """See `Engine.leave_line`: the line changes also where the state does not."""
+        super().leave_line(decision)
+        store, key = self._core, decision.key
+        name = (self._namespace, decision.context.rule, decision.limited_by.identity)
+        if name in store.tables:
+            store.mark(name, store.place(store.tables[name], key, self.clock.now_us()))
+
+
+class Shard:
+    """One tenure of one shard."""
+
+    own: Incarnation
+    """Who serves it."""
+
+    def __init__(  # noqa: PLR0917 - what a shard is made of
+        self, number: int, epoch: int, clock: Clock, secret: bytes, max_keys: int, max_bytes: int
+    ) -> None:
+        self.number = number
+        self.epoch = epoch
+        self.engine = ShardEngine(max_keys=max_keys, max_bytes=max_bytes, clock=clock)
+        self.store = self.engine.store
+        self.store.use_secret(secret)
+        self.serving = False
+        """Whether it decides: not while it is loaded, and not once it is handed over."""
+        self.importing = False
+        """Whether some of its states are only in the journals of earlier owners."""
+        self.imports: deque[Ref] = deque()
+        """What has still to be said in this node's own journal."""
+        self.imported_with = 0
+        """The entry that has the last of them."""
+        self.needed = True
+        """Whether what the journal says of it counts: not once the next owner has all of it."""
+        self.where: dict[Ref, int] = {}
+        """In which entry of the journal each place was last written."""
+        self.hits: dict[int, tuple[Hit, Marks]] = {}
+        """Functions that take units, by the number of their form."""
+        self.engines: dict[str, ShardEngine] = {}
+
+    def scoped(self, namespace: str) -> ShardEngine:
+        """Its engine for a namespace."""
+        engine = self.engines.get(namespace)
+        if engine is None:
+            engine = self.engines[namespace] = self.engine.scoped(namespace)
+        return engine
+
+    def bound(self, form: int, namespace: str, limit: Limit, rule: str | None) -> tuple[Hit, Marks]:
+        """A function that takes units of a limit, and the marks of the table that they are taken from."""
+        found = self.hits.get(form)
+        if found is None:
+            hit = self.scoped(namespace).bind(limit, rule)
+            marks = self.store.marks_of((namespace, rule, limit.identity))
+            found = self.hits[form] = (hit, marks)
+        return found
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something has changed that no commit carries yet."""
+        store = self.store
+        return bool(store.reservations.marks.dirty) or any(
+            marks.dirty for marks in store.marks.values()
+        )
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether all that was decided is in etcd."""
+        marks = (*self.store.marks.values(), self.store.reservations.marks)
+        return not any(one.dirty or one.flying for one in marks)
+
+    def take_off(self) -> list[Ref]:
+        """All places that have changed; they are on their way from now on."""
+        refs: list[Ref] = [
+            (name, place) for name, marks in self.store.marks.items() for place in marks.take_off()
+        ]
+        refs += [(None, name) for name in self.store.reservations.marks.take_off()]
+        return refs
+
+    def landed(self) -> None:
+        """What was on its way is in etcd."""
+        for marks in (*self.store.marks.values(), self.store.reservations.marks):
+            if marks.flying:
+                marks.flying = set()
+
+    def exists(self, ref: Ref) -> bool:
+        """Whether there is anything at that place."""
+        name, place = ref
+        store: Any = self.store
+        if name is None:
+            return place in store.reservations
+        table = store.tables.get(name)
+        if table is not None:
+            found = table.shared.get(place) if isinstance(place, int) else table.get(place)
+            if found is not None:
+                return True
+        return store.reservations.watch(name, place) is not None
+
+    def packed(self, refs: Iterable[Ref]) -> list[Any]:
+        """What those places are now."""
+        tables: dict[TableName, list[Any]] = {}
+        reservations: list[list[Any]] = []
+        for name, place in refs:
+            if name is None:
+                assert isinstance(place, tuple)
+                reservations.append([*place, self._packed_reservation(place)])
+                continue
+            assert not isinstance(place, tuple)
+            table = self.store.tables.get(name)
+            found = tables.get(name)
+            if found is None:
+                limit = limit_of_identity(name[2]) if table is None else table.limit
+                found = tables[name] = [name[0], name[1], packed_limit(limit), {}, {}]
+            cells = found[4 if isinstance(place, int) else 3]
+            cells[place] = self._cell(name, place)
+        return [self.number, self.epoch, list(tables.values()), reservations]
+
+    def _cell(self, name: TableName, place: Place) -> list[Any] | None:
+        table = self.store.tables.get(name)
+        watch = self.store.reservations.watch(name, place)
+        if table is None:
+            return None if watch is None else [None, None, watch.encode()]
+        state = table.shared.get(place) if isinstance(place, int) else table.get(place)
+        line = table.lines.get(place)
+        if state is None and watch is None:
+            return None
+        return packed_cell(table.limit, state, line, watch)
+
+    def _packed_reservation(self, name: Name) -> list[Any] | None:
+        found = self.store.reservations.found(name)
+        if found is None:
+            return None
+        expires_us, charges, held = found
+        rows = [
+            [
+                *one.table.name[:2],
+                packed_limit(one.table.limit),
+                one.key,
+                packed_limit(one.limit),
+                one.cost,
+                one.mark,
+                one.charge,
+                one.place,
+                one.number,
+            ]
+            for one in held
+        ]
+        return [expires_us, charges, rows]
+
+    def restore(self, rows: ShardRows) -> None:
+        """Take over what an entry says."""
+        store, now_us = self.store, rows.now_us
+        for namespace, rule, numbers, own, shared in rows.tables:
+            limit = unpacked_limit(numbers)
+            name = (namespace, rule, limit.identity)
+            table = store.table(name, limit)
+            table.note(limit)
+            cells: list[tuple[Place, Any]] = list(own.items())
+            cells += [(int(number), cell) for number, cell in shared.items()]
+            for place, cell in cells:
+                state, line, watch = unpacked_cell(limit, cell or [None])
+                store.put_back(table, place, state, now_us)
+                store.reservations.put_watch(name, place, watch)
+                if line is None:
+                    table.lines.pop(place, None)
+                else:
+                    table.lines[place] = line
+        for namespace, token, record in rows.reservations:
+            if (namespace, token) in store.reservations:
+                store.reservations.close((namespace, token))
+            if record is not None:
+                self._restore_reservation((namespace, token), record)
+
+    def _restore_reservation(self, name: Name, record: list[Any]) -> None:
+        expires_us, charges, rows = record
+        held = []
+        for namespace, rule, table_limit, key, numbers, cost, mark, charge, place, number in rows:
+            own = unpacked_limit(table_limit)
+            table = self.store.table((namespace, rule, own.identity), own)
+            limit = unpacked_limit(numbers)
+            held.append(Held(table, key, limit, cost, frozen(mark), charge, place, number))
+        self.store.reservations.restore(name, expires_us, charges, held)
+
+    def begin_imports(self) -> None:
+        """Everything that was restored is still to be said in this node's own journal."""
+        self.imports.extend(self.take_off())
+        self.landed()

@@ -1,0 +1,98 @@
+"""Cells: a state and what hangs on it as plain data, without loss.
+
+A cell is `[state]`, `[state, line]` or `[state, line, marks]`, each of which may be null: who waits in line for the
+state, and the low-water marks of open reservations. A null instead of a cell says that there is nothing any more.
+
+The state file leaves out what only reservations need, and the time of a key that nobody holds a slot of. Here both must
+survive, so the states of buckets are written as they are, and those of slots with the latest hold.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...algorithms import (
+    ALGORITHMS,
+    Adaptive,
+    Calendar,
+    CalendarWindow,
+    Concurrency,
+    TokenBucket,
+)
+from ...errors import UsageError
+from .._line import Line
+from .._watch import Watch
+from .storable import why_not_storable
+
+if TYPE_CHECKING:
+    from ...algorithms import Limit, State
+
+
+def require_storable(limit: Limit) -> None:
+    """Refuse a limit whose state may grow beyond what etcd takes in one piece."""
+    problem = why_not_storable(limit)
+    if problem is not None:
+        raise UsageError(problem)
+
+
+def packed_limit(limit: Limit) -> list[Any]:
+    """A limit as its name and numbers."""
+    if isinstance(limit, CalendarWindow):
+        calendar = limit.calendar
+        return ["calendar", limit.limit, calendar.period, calendar.tz, calendar.anchor]
+    return [limit.name, *limit.made_of]
+
+
+def unpacked_limit(data: list[Any]) -> Limit:
+    """The inverse."""
+    name, *numbers = data
+    if name == "calendar":
+        return CalendarWindow(numbers[0], Calendar(*numbers[1:]))
+    kind: Any = ALGORITHMS[name]
+    limit: Limit = kind(*numbers)
+    return limit
+
+
+def packed_state(limit: Limit, state: State) -> Any:
+    """A state as numbers and texts."""
+    if state is None or isinstance(limit, TokenBucket | Adaptive):
+        return state
+    if isinstance(limit, Concurrency):
+        return [limit.encode(state), state.newest, state.last]
+    return limit.encode(state)
+
+
+def unpacked_state(limit: Limit, data: Any) -> State:
+    """The inverse."""
+    if data is None or isinstance(limit, TokenBucket):
+        return data
+    if isinstance(limit, Concurrency):
+        holders, newest, last = data
+        return limit.decode(holders).as_of(tuple(newest), last)
+    return frozen(data) if isinstance(limit, Adaptive) else limit.decode(data)
+
+
+def packed_cell(limit: Limit, state: State, line: Line | None, watch: Watch | None) -> list[Any]:
+    """A state and what hangs on it."""
+    cell: list[Any] = [packed_state(limit, state)]
+    if line is not None or watch is not None:
+        cell.append(None if line is None else line.encode(partial(packed_state, limit)))
+    if watch is not None:
+        cell.append(watch.encode())
+    return cell
+
+
+def unpacked_cell(limit: Limit, cell: list[Any]) -> tuple[State, Line | None, Watch | None]:
+    """The inverse."""
+    state, line, watch, *_ = [*cell, None, None]
+    return (
+        unpacked_state(limit, state),
+        None if line is None else Line.decode(line, partial(unpacked_state, limit)),
+        None if watch is None else Watch.decode(watch),
+    )
+
+
+def frozen(data: Any) -> Any:
+    """Lists, as JSON has them, as the tuples that they were."""
+    return tuple(map(frozen, data)) if isinstance(data, list) else data

@@ -1,0 +1,138 @@
+"""Names: the addresses of a host, looked up in the background, with the last known ones as a fallback.
+
+A slow or missing name server must not take down a working store. So a lookup that fails, or takes longer than
+`PATIENCE_S`, is answered from memory. Every new connection looks the name up again, so that a store that has moved is
+found.
+
+Only one lookup of a host runs at a time, in its own thread, and all callers get its answer. While a name server is
+silent, connections are attempted many times a second; a thread for each would exhaust the process and the event loop's
+thread pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import threading
+from _thread import start_new_thread
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ..._fork import remember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S: Final = 0.1
+"""How long a lookup may take, if something is known."""
+
+Found: TypeAlias = "list[str] | OSError"
+
+_last: dict[str, list[str]] = {}
+"""What was found last, by host. Hosts are those of URLs and of servers that those name, so there are few."""
+
+
+def addresses_of(host: str, seconds: float) -> list[str]:
+    """The addresses of a host; raises `OSError` if there are none, or none in time."""
+    if is_address(host):
+        return [host]
+    told: SimpleQueue[Found] = SimpleQueue()
+    _lookups.begin(host, told.put)
+    try:
+        found: Found = told.get(timeout=_patience(host, seconds))
+    except Empty:
+        found = TimeoutError(f"{host} could not be resolved in time")
+    return _or_last(host, found)
+
+
+async def addresses_of_async(host: str) -> list[str]:
+    """The same, awaited, for as long as the caller has time."""
+    if is_address(host):
+        return [host]
+    loop = asyncio.get_running_loop()
+    looking: asyncio.Future[Found] = loop.create_future()
+
+    def resolve(found: Found) -> None:
+        if not looking.done():
+            looking.set_result(found)
+
+    def tell(found: Found) -> None:
+        with suppress(RuntimeError):  # The loop has ended.
+            loop.call_soon_threadsafe(resolve, found)
+
+    _lookups.begin(host, tell)
+    found: Found
+    try:
+        found = await asyncio.wait_for(looking, _patience(host, None))
+    except TimeoutError as error:
+        found = error
+    return _or_last(host, found)
+
+
+class Lookups:
+    """Which hosts are looked up right now, and who is to be told."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.under_way: dict[str, list[Callable[[Found], None]]] = {}
+        remember(self)
+
+    def after_fork(self) -> None:
+        """Called in a child: the threads are the parent's."""
+        self._lock = threading.Lock()
+        self.under_way = {}
+
+    def begin(self, host: str, tell: Callable[[Found], None]) -> None:
+        """Call `tell` when the host has been looked up, from another thread."""
+        with self._lock:
+            if host in self.under_way:
+                self.under_way[host].append(tell)
+                return
+            start_new_thread(self._look_up, (host,))
+            self.under_way[host] = [tell]
+
+    def _look_up(self, host: str) -> None:
+        found = _looked_up(host)
+        with self._lock:
+            waiting = self.under_way.pop(host, [])
+        for tell in waiting:
+            tell(found)
+
+
+_lookups: Final = Lookups()
+
+
+def is_address(host: str) -> bool:
+    """Whether there is nothing to look up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _patience(host: str, seconds: float | None) -> float | None:
+    if host not in _last:
+        return seconds
+    return PATIENCE_S if seconds is None else min(PATIENCE_S, seconds)
+
+
+def _looked_up(host: str) -> Found:
+    """What the system says; also when nobody waits for it any more, the next one will."""
+    try:
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return error if isinstance(error, OSError) else OSError(str(error))
+    found = list(dict.fromkeys([str(row[4][0]) for row in rows]))
+    _last[host] = found
+    return found
+
+
+def _or_last(host: str, found: Found) -> list[str]:
+    if isinstance(found, list):
+        return found
+    if host not in _last:
+        raise found
+    return _last[host]

@@ -1,0 +1,74 @@
+"""Parallel discovery: when each question of a discovery is sent, without I/O.
+
+One answer is enough, so one server is asked first. The next is asked as soon as the first has failed, or has not
+answered within `PATIENCE_S`; then both answers are awaited. A silent server costs that time, not the deadline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from .failures import Answered, NotConnected, NotSent, Silent, Unanswered, own_copy
+from .topology import Heard
+
+if TYPE_CHECKING:
+    from .topology import Discovery, Question, Topology
+
+PATIENCE_S: Final = 0.03
+"""How long to wait for an answer before another server is asked, too."""
+
+
+class ParallelDiscovery:
+    """A discovery on its way: ask all of `due()`, wait for `PATIENCE_S`, say what was `heard` or that it is `late`."""
+
+    def __init__(self, discovery: Discovery) -> None:
+        self._discovery = discovery
+        self._due: list[Question] = []
+        self._later: deque[Question] = deque()
+        self._open = 0
+        self.ended = False
+        self.reason: Exception | None = None
+        """Why nothing was found, if so."""
+        self._advance(None)
+        self.late()
+
+    def due(self) -> list[Question]:
+        """The questions to be asked now; each is given once."""
+        due, self._due = self._due, []
+        self._open += len(due)
+        return due
+
+    def late(self) -> None:
+        """No server has answered for a while: ask one more."""
+        if self._later:
+            self._due.append(self._later.popleft())
+
+    def heard(self, question: Question, reply: Any) -> None:
+        """Take an answer in."""
+        self._open -= 1
+        self._advance(Heard(question, reply))
+        if not self._open and not self._due:
+            self.late()
+
+    def require_found(self, topology: Topology, slot: int) -> None:
+        """Raise why no server was found for a slot."""
+        reason = self.reason
+        if isinstance(reason, Unanswered):  # A question of the search; what is to be sent was not.
+            kind = NotSent if isinstance(reason, Silent) else NotConnected
+            raise kind(str(reason)) from reason
+        if reason is not None:
+            raise own_copy(reason)
+        if topology.address(slot) is None:
+            raise Answered(f"no server of the Cluster has the slot {slot}")
+
+    def _advance(self, heard: Heard | None) -> None:
+        try:
+            more = next(self._discovery) if heard is None else self._discovery.send(heard)
+        except StopIteration as done:
+            self.ended, self.reason = True, done.value
+            return
+        if heard is None:
+            self._later.extend(more)
+        else:  # What one answer leads to is not put off.
+            self._due += more

@@ -1,0 +1,82 @@
+"""Silence: which servers of a Cluster do not answer, so that callers do not wait for them.
+
+A server that has failed for as long as a decision may take **rests**: calls for it fail at once, and every `REST_S` one
+caller tries it again. This is tracked per server, because a Cluster that has lost one still works for the keys of all
+others. The circuit breaker in front of the engine covers the whole store: it must not open for one server while others
+answer (`in_part`).
+
+Slots that belong to no server at all are treated as if they belonged to one, `NOBODY`, that does not answer.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from .options import Address
+
+NOBODY: Final[Address] = ("", 0)
+REST_S: Final = 0.1
+
+
+class Silence:
+    """What servers were heard of, and when. Safe under threads: each step is one operation on a dictionary or a set."""
+
+    def __init__(self, patience_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._now = now
+        self._since: dict[Address, float] = {}
+        """When servers failed that have not answered after that."""
+        self._rests_until: dict[Address, float] = {}
+        self._answering: set[Address] = set()
+        """Servers that did not fail after they had last answered."""
+        self.on_change: Callable[[Address], None] | None = None
+        """Told when a server begins to rest, and when it answers again."""
+
+    def failed(self, address: Address) -> None:
+        """A server did not answer, or could not be reached."""
+        now = self._now()
+        since = self._since.setdefault(address, now)
+        self._answering.discard(address)
+        if now - since >= self._patience_s:
+            begins = address not in self._rests_until
+            self._rests_until[address] = now + REST_S
+            if begins and self.on_change is not None:
+                self.on_change(address)
+
+    def answered(self, address: Address) -> None:
+        """A server has answered."""
+        if address != NOBODY:
+            self._answering.add(address)
+        if address in self._since:
+            self._since.pop(address, None)
+            rested = self._rests_until.pop(address, None)
+            if rested is not None and self.on_change is not None:
+                self.on_change(address)
+
+    def is_silent(self, address: Address) -> bool:
+        """Whether it rests, or one caller is trying it now."""
+        return address in self._rests_until
+
+    def rests(self, address: Address) -> bool:
+        """Whether a server is not to be asked now; one caller who is told that it is has to try."""
+        until = self._rests_until.get(address)
+        if until is None:
+            return False
+        now = self._now()
+        if now < until:
+            return True
+        self._rests_until[address] = now + max(REST_S, self._patience_s)
+        return False
+
+    def in_part(self) -> bool:
+        """Whether some servers answer, as far as they have been called."""
+        return bool(self._answering)
+
+    def keep(self, servers: Collection[Address]) -> None:
+        """These are all servers that there are."""
+        for address in [one for one in list(self._answering) if one not in servers]:
+            self._answering.discard(address)
