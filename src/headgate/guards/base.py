@@ -1,0 +1,140 @@
+"""The contract of a guard: pure code with three hooks around every call to an engine.
+
+`before` may answer the request or replace it, `after` sees each answer of the engine, and `failed` each failure. A
+guard does no I/O, starts no threads and never waits, so it is written once: the shells in `shell.py` run it, one around
+a blocking engine and one around an async one.
+
+Calls come in two forms, and a guard has hooks for both. A request (`ChargeSet`) may be anything. A hit, one charge of
+one limit, is the fast path: `for_limit` is called once, when the limit is bound, and returns the hooks for all hits of
+it. A request that amounts to a hit takes the fast path too, so `before` and `after` do not see it.
+
+A guard that only picks one of several limits, as adaptive limiting does, returns `Variants` instead of hooks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Self
+
+    from ..algorithms import Limit
+    from ..charge import ChargeSet
+    from ..decision import Decision
+    from ..errors import EngineError
+
+
+class Redirect(NamedTuple):
+    """Ask for the same key and cost, but for this limit."""
+
+    limit: Limit
+    rule: str | None = None
+
+
+class AskInstead(NamedTuple):
+    """Put this request to the engine, in place of the hit."""
+
+    request: ChargeSet
+    answered: Callable[[Decision], Decision | None]
+    """Turns the engine's answer to the request into the caller's; `None` to make the hit after all."""
+    failed: Callable[[], None]
+    """Called when there is no answer, or the caller has stopped waiting for it."""
+    ticket: Any = None
+    """For the other hooks, if the hit is made after all."""
+
+
+Found: TypeAlias = "Decision | Redirect | AskInstead | Any"
+"""An answer, another call, or a ticket: then the engine is called, and the other hooks get the ticket."""
+
+Chore: TypeAlias = "Callable[[Any], Any]"
+"""`(engine)`: calls one of its verbs in the background, and returns what the verb returns."""
+
+
+class HitGuard(NamedTuple):
+    """A guard's part in the hits of one limit. Functions, not methods, because every hit pays for them."""
+
+    before: Callable[[str, int], Found]
+    """`(key, cost)`. Without the other two hooks, a ticket is useless and has to be `None`."""
+    after: Callable[[Decision, Any], Decision] | None = None
+    """`(decision, ticket)`"""
+    failed: Callable[[Exception, Any], Decision] | None = None
+    """`(error, ticket)`: returns an answer, or raises the error or a better one."""
+    passes: Callable[[Sequence[str]], bool] | None = None
+    """Whether these keys can be hit in one call, because the guard affects none of them. Without it they never can."""
+
+
+def cost_as_ticket(_key: str, cost: int) -> int:
+    """`HitGuard.before` of a guard that only looks at answers. Shells know it, and save the call."""
+    return cost
+
+
+class Chosen(Protocol):
+    """Selects one of several limits: the chooser changes `index`, and the next hit follows."""
+
+    index: int
+
+
+class Variants(NamedTuple):
+    """A guard's part in the hits of a limit with several variants: each is bound once, and a hit picks one."""
+
+    limits: tuple[Limit, ...]
+    chosen: Chosen
+
+
+class Guard:
+    """A guard that does nothing. Others override what they need.
+
+    If `has_chores`, its chores run from time to time, after the first answered `AskInstead`: `chore_pause` says when,
+    and `chores` what is due by then. `last_chores` run before the engine is closed.
+    """
+
+    has_chores: ClassVar[bool] = False
+
+    about: ClassVar[type[Limit] | None] = None
+    """The only kind of limit that it handles. Requests without one skip it."""
+
+    def scoped(self, namespace: str) -> Self:
+        """The guard for another namespace. One that remembers keys must not mix namespaces."""
+        return self
+
+    def for_limit(self, limit: Limit, rule: str | None) -> HitGuard | Variants | None:
+        """This guard's part in hits of one limit; `None` if it has none, so that they cost nothing more."""
+        return None
+
+    def before(self, request: ChargeSet) -> Decision | ChargeSet:
+        """The answer, or what to ask the engine: the request, or another one in its place."""
+        return request
+
+    def after(self, request: ChargeSet, decision: Decision) -> Decision:
+        """The caller's answer, given the engine's answer to what `before` asked for."""
+        return decision
+
+    def failed(self, request: ChargeSet, error: EngineError) -> Decision:
+        """The answer when the engine has none; raises the error if there is none here either."""
+        raise error
+
+    def asked_for(self, limit: Limit, rule: str | None) -> Limit:
+        """The limit that hits of this one go to now: one of its `Variants`, or the limit itself."""
+        return limit
+
+    def units_returned(self, key: str) -> None:
+        """Units of a key may have been given back."""
+
+    def resetting(self, key: str) -> None:
+        """A key is about to be forgotten."""
+
+    def settled(self, token: str) -> None:
+        """A reservation was settled, or an attempt was made: it may have given units back."""
+
+    def chore_pause(self) -> float | None:
+        """Seconds until there may be something to do; `None` if there will be nothing."""
+        return None
+
+    def chores(self) -> list[Chore]:
+        """What is due by now."""
+        return []
+
+    def last_chores(self) -> list[Chore]:
+        """What is to be done before the engine is closed."""
+        return []

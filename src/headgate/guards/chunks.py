@@ -1,0 +1,352 @@
+"""The chunks of one limit on one node: units of single keys, taken in advance, and how many to take next.
+
+A **chunk** is a number of units that the store has already charged, and from which hits are answered here until a
+deadline. It is a reservation in the store, so unspent units are given back by settling it, exactly as if they had never
+been taken.
+
+**How long.** A twentieth of the window, at most a second, and never past the end of the window that was charged; minus
+a tenth, to allow for a slow clock. The time runs from before the request was sent, on the monotonic clock, and is
+checked under the same lock as the units, at every answer.
+
+**How many.** The key's recent demand during `AHEAD` of that time, at most `GROWTH` times the previous chunk. Near the
+limit it is less: at most one part in `PARTS` of what the store has left. If it would save fewer than `WORTHWHILE` hits,
+no chunk is taken, and the hit itself is sent to the store.
+
+**When the store has none left**, units of a bucket and of a sliding window become free one by one. Asking for each of
+them would mean asking all the time. So a node waits about half a lease, but no longer than an eighth of the time in
+which a bucket fills, and denies meanwhile what exceeds its chunk. Then it takes everything that has become free. The
+waits are randomised, so that all nodes get their turn.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from sys import getsizeof
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from ..algorithms import FixedWindow, SlidingWindow, TokenBucket
+from ..algorithms.token_bucket import GRAIN
+from ..decision import Context, Decision
+from .never import capacity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..algorithms import Answer, Limit
+
+MAX_LENGTH_US: Final = 1_000_000
+OF_WINDOW: Final = 20
+NS_PER_US: Final = 900
+"""A tenth less than there are: the clock of this node may be that much slower than the store's."""
+AHEAD: Final = (2, 3)
+"""For how much of its length a chunk should last."""
+GROWTH: Final = 4
+FEW_HITS: Final = 4
+"""Fewer hits than that say nothing about how many will come."""
+PARTS: Final = 8
+WORTHWHILE: Final = 8
+"""A chunk costs as much as a few hits, and as much again if it has to be given back."""
+SMALL: Final = 64
+RESTS: Final = 8
+"""After a small chunk went back half unspent, the key is not leased for this many leases."""
+SPARE: Final = 2
+"""So many are taken ahead where units come back one by one."""
+SWEEPS: Final = 4
+"""How often in its length a chunk is looked at."""
+IDLE_SWEEPS: Final = 2
+"""A chunk that was not used between this many checks is given back."""
+ASKING_NS: Final = 2_000_000_000
+"""A request for a chunk that was not answered for this long is considered lost."""
+RECORD_BYTES: Final = 480
+"""What is remembered of a key takes up so much, besides the key."""
+
+Unspent: TypeAlias = tuple[str, int, int]
+"""A chunk that is over: its token, and how many of its units were spent, and how many were not."""
+
+
+class Wanted(NamedTuple):
+    """A chunk that the store is to be asked for."""
+
+    chunk: KeyChunk
+    """Where it goes."""
+    size: int
+    sent_ns: int
+    over: Unspent | None
+    """What to give back of the one before, which was too small or has ended."""
+
+
+class KeyChunk:
+    """The chunk of one key, and what is known of how much the key asks for."""
+
+    __slots__ = (
+        "asking_until_ns",
+        "contended_until_ns",
+        "denied",
+        "idle_sweeps",
+        "last_size",
+        "left",
+        "left_at_sweep",
+        "remaining",
+        "reset_after_us",
+        "rests_until_ns",
+        "sent_ns",
+        "since_ns",
+        "size",
+        "token",
+        "until_ns",
+        "used",
+        "waits_until_ns",
+    )
+
+    def __init__(self, now_ns: int, used: int, remaining: int) -> None:
+        self.left = 0
+        """Units that are not spent."""
+        self.until_ns = 0
+        self.size = 0
+        self.token = ""
+        self.sent_ns = 0
+        self.remaining = remaining
+        """What the store had left when it was last asked."""
+        self.reset_after_us = 0
+        self.denied = False
+        """Whether that was a denial."""
+        self.contended_until_ns = 0
+        """Until when it counts that it had none left."""
+        self.rests_until_ns = 0
+        """Until then its hits are asked for one by one."""
+        self.waits_until_ns = 0
+        """When it may be asked again."""
+        self.since_ns = now_ns
+        self.used = used
+        """Units that were asked for since then, besides those of the chunk."""
+        self.last_size = 0
+        self.asking_until_ns = 0
+        self.left_at_sweep = 0
+        self.idle_sweeps = 0
+
+    def close(self) -> Unspent | None:
+        """End the chunk; what to give back, if anything."""
+        left, spent = self.left, self.size - self.left
+        if spent < left and self.size < SMALL:
+            self.rests_until_ns = self.until_ns + RESTS * (self.until_ns - self.sent_ns)
+        self.left = self.until_ns = self.size = 0
+        self.used += spent
+        if not left:
+            return None
+        self.last_size = max(1, spent)
+        return self.token, spent, left
+
+
+class LimitChunks:
+    """The chunks of one limit, by key. All that changes one is done under the lock."""
+
+    def __init__(self, limit: Limit, rule: str | None, ticks: Callable[[], int]) -> None:
+        self.limit = limit
+        self.rule = rule
+        self.by_key: dict[str, KeyChunk] = {}
+        self._filled: dict[str, KeyChunk] = {}
+        """Those that may have units in them: few of many keys, and looked at often."""
+        self.length_us = min(MAX_LENGTH_US, limit.window_us // OF_WINDOW)
+        self._length_ns = self.length_us * NS_PER_US
+        self._ahead_ns = self._length_ns * AHEAD[0] // AHEAD[1]
+        self._few = -1 if isinstance(limit, FixedWindow) else capacity(limit) // PARTS
+        """So many units left are few, for a limit to which they come back all the time."""
+        self._wait_ns = self.length_us * 1000 // 2
+        if isinstance(limit, TokenBucket):
+            self._wait_ns = min(self._wait_ns, limit.capacity * 1000 // GRAIN // 8)
+        self._ticks = ticks
+        self._chance = random.Random(random.random())
+        self._lock = threading.Lock()
+        self._context = Context("lease", rule=rule)
+        self.retired = False
+        """These are no longer maintained: nothing may be added."""
+
+    def after_fork(self) -> None:
+        """The units belong to the parent."""
+        self._lock = threading.Lock()
+        self.by_key, self._filled = {}, {}
+
+    def spend(self, key: str, cost: int) -> Decision | Wanted | int:
+        """The answer, if the chunk of this key has it; else the chunk to ask for, or the cost, to ask for the hit."""
+        chunk = self.by_key.get(key)
+        if chunk is None or type(cost) is not int or cost < 1:
+            return cost
+        with self._lock:
+            now_ns = self._ticks()
+            left = chunk.left - cost
+            if left >= 0 and now_ns < chunk.until_ns:
+                chunk.left = left
+                reset_after_us = chunk.reset_after_us - (now_ns - chunk.sent_ns) // 1000
+                answer = (True, chunk.remaining + left, 0, max(0, reset_after_us), 0)
+                return Decision(key, self.limit, answer, self._context)
+            if now_ns < chunk.waits_until_ns:
+                return self._wait(key, chunk, now_ns)
+            size = self._next_size(chunk, cost, now_ns)
+            if not size:
+                return cost
+            over = chunk.close()
+            chunk.asking_until_ns = now_ns + ASKING_NS
+            return Wanted(chunk, size, now_ns, over)
+
+    def _next_size(self, chunk: KeyChunk, cost: int, now_ns: int) -> int:
+        """How many units to take for this cost and those to come; 0 if it is not worth it."""
+        if chunk.denied or now_ns < chunk.asking_until_ns:
+            return 0
+        asked = chunk.used + chunk.size - chunk.left + cost
+        passed_ns = now_ns - chunk.since_ns
+        if passed_ns > 2 * self._length_ns:  # What was asked before that says nothing about now.
+            chunk.since_ns, chunk.used = now_ns, 0
+            return 0
+        if asked < FEW_HITS * cost or now_ns < chunk.rests_until_ns:
+            return 0
+        wanted = asked * self._ahead_ns // max(1, passed_ns)
+        most = max(GROWTH * chunk.last_size, 2 * WORTHWHILE * cost)
+        if wanted > chunk.remaining <= self._few:
+            chunk.contended_until_ns = now_ns + 2 * self._length_ns
+        if now_ns < chunk.contended_until_ns:
+            size, least = min(max(wanted, most), chunk.remaining), SPARE
+        else:
+            size, least = min(wanted, most, chunk.remaining // PARTS), WORTHWHILE
+        return size if size >= least * cost else 0
+
+    def _wait(self, key: str, chunk: KeyChunk, now_ns: int) -> Decision:
+        """The denial while the node waits for its turn."""
+        chunk.contended_until_ns = now_ns + 2 * self._length_ns
+        left_us = -(-(chunk.waits_until_ns - now_ns) // 1000)
+        reset_after_us = max(left_us, chunk.reset_after_us - (now_ns - chunk.sent_ns) // 1000)
+        return Decision(key, self.limit, (False, 0, left_us, reset_after_us, 0), self._context)
+
+    def _begin_to_wait(self, chunk: KeyChunk, now_ns: int) -> None:
+        """If more is wanted than there is, and nothing worth taking is left, come back later."""
+        if chunk.remaining < max(SPARE, chunk.size) and now_ns < chunk.contended_until_ns:
+            chunk.waits_until_ns = now_ns + int(self._wait_ns * self._chance.uniform(0.5, 1.5))
+
+    def granted(self, wanted: Wanted, cost: int, decision: Decision) -> Unspent | None:
+        """Hold a chunk that the store has charged, less the cost that it was asked for; what to give back, if anything.
+
+        That is all of it if the key was reset meanwhile, or another chunk has come.
+        """
+        chunk, size, sent_ns, _ = wanted
+        token = decision.token or ""
+        until_ns = sent_ns + self._usable_us(decision.answer) * NS_PER_US
+        with self._lock:
+            current = self.by_key.get(decision.key) is chunk
+            if not current or not chunk.asking_until_ns or chunk.until_ns:
+                return token, cost, size - cost
+            chunk.asking_until_ns = 0
+            chunk.token, chunk.size, chunk.left = token, size, size - cost
+            chunk.sent_ns, chunk.until_ns = sent_ns, until_ns
+            chunk.since_ns, chunk.used, chunk.last_size = sent_ns, 0, size
+            chunk.remaining, chunk.reset_after_us = decision.answer[1], decision.answer[3]
+            if chunk.remaining >= size:
+                chunk.contended_until_ns = 0
+            self._begin_to_wait(chunk, sent_ns)
+            chunk.left_at_sweep, chunk.idle_sweeps = chunk.left, 0
+            self._filled[decision.key] = chunk
+        return None
+
+    def told(self, decision: Decision, size: int, cost: int) -> Decision:
+        """The answer to the hit that a chunk was taken for."""
+        _, remaining, _, reset_after_us, level = decision.answer
+        answer = (True, remaining + size - cost, 0, reset_after_us, level)
+        return Decision(decision.key, self.limit, answer, self._context)
+
+    def not_granted(self, wanted: Wanted, decision: Decision | None) -> None:
+        """There is no chunk: the store denied it, or the outcome is unknown."""
+        chunk = wanted.chunk
+        with self._lock:
+            chunk.asking_until_ns = 0
+            if decision is not None:
+                chunk.denied, chunk.remaining = True, decision.answer[1]
+
+    def hit(self, decision: Decision, cost: int) -> Decision:
+        """The store was asked for a hit: learn from its answer, and tell how long a denial holds here."""
+        allowed, remaining, retry_after_us, reset_after_us, level = decision.answer
+        with self._lock:
+            chunk = self.by_key.get(decision.key)
+            if chunk is None or decision.context.source != "engine":
+                return decision
+            now_ns = self._ticks()
+            chunk.denied, chunk.remaining = not allowed, remaining
+            if not chunk.size:
+                chunk.sent_ns, chunk.reset_after_us = now_ns, reset_after_us
+            if allowed:
+                chunk.used += cost
+            elif remaining <= self._few:
+                chunk.contended_until_ns = now_ns + 2 * self._length_ns
+            self._begin_to_wait(chunk, now_ns)
+            waits_us = (chunk.waits_until_ns - now_ns) // 1000
+        if allowed or not 0 < retry_after_us < waits_us:
+            return decision
+        answer = (False, remaining, waits_us, reset_after_us, level)
+        return Decision(decision.key, self.limit, answer, decision.context)
+
+    def _usable_us(self, answer: Answer) -> int:
+        """How long a chunk may be used: not past the window that it was charged in."""
+        reset_after_us = answer[3]
+        if isinstance(self.limit, FixedWindow):
+            return min(self.length_us, reset_after_us)
+        if isinstance(self.limit, SlidingWindow):
+            return max(0, min(self.length_us, reset_after_us - self.limit.window_us))
+        return self.length_us
+
+    def close(self, key: str) -> list[Unspent]:
+        """Let go of one key."""
+        with self._lock:
+            chunk = self.by_key.pop(key, None)
+            over = None if chunk is None else chunk.close()
+        return [] if over is None else [over]
+
+    def close_all(self) -> list[Unspent]:
+        """Let go of every key."""
+        return [over for key in list(self.by_key) for over in self.close(key)]
+
+    def sweep(self) -> list[Unspent]:
+        """Give back chunks that have ended or are idle."""
+        unspent: list[Unspent] = []
+        for key, chunk in list(self._filled.items()):
+            with self._lock:
+                over = self._swept(chunk, self._ticks())
+                if not chunk.left:
+                    self._filled.pop(key, None)
+            if over is not None:
+                unspent.append(over)
+        return unspent
+
+    def _swept(self, chunk: KeyChunk, now_ns: int) -> Unspent | None:
+        chunk.idle_sweeps = chunk.idle_sweeps + 1 if chunk.left == chunk.left_at_sweep else 0
+        chunk.left_at_sweep = chunk.left
+        if now_ns < chunk.until_ns and chunk.idle_sweeps < IDLE_SWEEPS:
+            return None
+        return chunk.close()
+
+    def forget_idle(self) -> None:
+        """Forget unused keys."""
+        oldest_ns = self._ticks() - 2 * self._length_ns
+        for key, chunk in list(self.by_key.items()):
+            last_ns = max(chunk.since_ns, chunk.asking_until_ns, chunk.rests_until_ns)
+            if not chunk.left and last_ns < oldest_ns:
+                with self._lock:
+                    if not chunk.left and chunk.asking_until_ns <= oldest_ns:
+                        self.by_key.pop(key, None)
+
+    def remember(self, key: str, cost: int, remaining: int) -> int:
+        """Begin to watch how much a key asks for; how many bytes that takes."""
+        with self._lock:
+            if key in self.by_key or self.retired:
+                return 0
+            self.by_key[key] = KeyChunk(self._ticks(), cost, remaining)
+        return RECORD_BYTES + getsizeof(key)
+
+    def size(self) -> int:
+        """How many bytes all of it takes."""
+        return sum(map(getsizeof, list(self.by_key)), RECORD_BYTES * len(self.by_key))
+
+    def held(self) -> tuple[int, int]:
+        """How many chunks there are with anything in them, and how many units."""
+        now_ns = self._ticks()
+        left = [
+            one.left for one in list(self.by_key.values()) if one.left and now_ns < one.until_ns
+        ]
+        return len(left), sum(left)

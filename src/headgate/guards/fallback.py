@@ -1,0 +1,233 @@
+"""The fallback: the answer when the store is not called, or does not answer.
+
+It follows `on_error`, for the limiter and for each rule:
+
+- `fallback`: this node admits its share of the limit (`local_counts.py`), and the store is charged when it is back;
+- `open`: the request passes;
+- `closed`: it is denied;
+- `raise`: the caller gets the error.
+
+If the rules of one request differ, `raise` wins unless another one denies. Every such answer says in `source` and
+`degraded` where it comes from.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from ..charge import Charge, ChargeSet, require_key
+from ..charge_kind import ChargeKind
+from ..decision import Context, Decision
+from ..engines.base import combined
+from ..errors import EngineError
+from .base import Found, Guard, HitGuard
+from .membership import Membership
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..algorithms import Answer, Limit
+    from ..rules.model import OnError
+    from .breaker import Breaker
+    from .local_counts import LocalCounts
+
+CLOSED_RETRY_US: Final = 1_000_000
+"""The retry delay of a denial that only means that the engine is unavailable."""
+DENIED: Final[Answer] = (False, 0, CLOSED_RETRY_US, 0, 0)
+PASSED: Final[Answer] = (True, 0, 0, 0, 0)
+
+WORDS: Final = {
+    "fallback": "this node admits its share of each limit",
+    "open": "requests pass",
+    "closed": "requests are denied",
+    "raise": "callers get an error",
+}
+
+
+class FallbackGuard(Guard):
+    """Answers for the store, as `policy` says for the rule, or for the limiter if there is no rule.
+
+    `in_part` is for a store of several servers: whether some of them answer, see `EngineDescription`.
+    """
+
+    def __init__(
+        self,
+        breaker: Breaker,
+        local: LocalCounts,
+        policy: Callable[[str | None], OnError],
+        *,
+        members: Membership | None = None,
+        in_part: Callable[[], bool] | None = None,
+        on_failure: Callable[[EngineError], None] | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.breaker = breaker
+        self.local = local
+        self.policy = policy
+        self._members = Membership() if members is None else members
+        self._in_part = in_part
+        self._on_failure = on_failure
+        self._log = logger or logging.getLogger("headgate")
+        self._warned = False
+        self.wake: Callable[[], None] = _nobody
+        """Called when there may be something to recover from; the shell sets it."""
+        breaker.on_change = self._changed
+
+    def scoped(self, namespace: str) -> FallbackGuard:
+        """See `Guard.scoped`. The store is the same one, and so is the breaker; keys are others."""
+        return FallbackGuard(
+            self.breaker,
+            self.local.anew(),
+            self.policy,
+            members=self._members,
+            in_part=self._in_part,
+            on_failure=self._on_failure,
+            logger=self._log,
+        )
+
+    def for_limit(self, limit: Limit, rule: str | None) -> HitGuard:
+        """See `Guard.for_limit`."""
+        breaker, ticks = self.breaker, self.breaker.ticks
+        remembers = self.policy(rule) == "fallback"
+        note, members = self.local.known.of(limit, rule).note, self._members
+
+        def before(key: str, cost: int) -> Found:
+            if breaker.calm:
+                return key, cost, ticks()
+            asked_ns = breaker.ask()
+            return (key, cost, asked_ns) if asked_ns else instead(key, cost, self.not_asked())
+
+        def after(decision: Decision, ticket: tuple[str, int, int]) -> Decision:
+            if not breaker.calm:
+                breaker.answered(ticket[2])
+            if remembers:
+                if members.join is not None:
+                    members.join()
+                note(ticket[0], decision.answer)
+            return decision
+
+        def failed(error: Exception, ticket: tuple[str, int, int]) -> Decision:
+            key, cost, asked_ns = ticket
+            if not isinstance(error, EngineError):
+                raise error
+            self.note_failure(asked_ns, error)
+            return instead(key, cost, error)
+
+        def instead(key: str, cost: int, error: EngineError) -> Decision:
+            return self.answer(ChargeSet((Charge(key, limit, cost, rule=rule),)), error)
+
+        return HitGuard(before, after, failed)
+
+    def note_answer(self, asked_ns: int, request: ChargeSet, decision: Decision) -> Decision:
+        """The store has answered a request; what it says is left is what a fallback begins with."""
+        self.breaker.answered(asked_ns)
+        for one in decision.rules:
+            if self.policy(one.rule) == "fallback":
+                if self._members.join is not None:
+                    self._members.join()
+                self.local.known.of(one.limited_by, one.rule).note(one.key, one.answer)
+        return decision
+
+    def note_failure(self, asked_ns: int, error: EngineError) -> None:
+        """The store has failed to answer. If a part of it answers, others are to go on asking."""
+        if self._in_part is None or not self._in_part():
+            self.breaker.failed(asked_ns, error)
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    def not_asked(self) -> EngineError:
+        """Why the store is not asked at all."""
+        why = self.breaker.problem or "an earlier call is late"
+        return EngineError(
+            f"the store was not called, because it does not answer: {why}", transient=True
+        )
+
+    def answer(self, request: ChargeSet, error: EngineError) -> Decision:
+        """The answer to a request that the store did not answer because of `error`; raises it if there is none."""
+        for charge in request.charges:
+            require_key(charge.key)
+        if self.breaker.is_open:
+            self.wake()  # Nearly always under way; not in a child that was forked meanwhile.
+        says = [self._says(charge) for charge in request.charges]
+        if "closed" in says:
+            return self._as_told(request, says)
+        if "raise" in says:
+            raise error
+        if "fallback" not in says:
+            return self._as_told(request, says)
+        if self._members.join is not None:
+            self._members.join()
+        mine = tuple(
+            charge for charge, word in zip(request.charges, says, strict=True) if word == "fallback"
+        )
+        decision = self.local.decide(request._replace(charges=mine))
+        self.wake()
+        if len(mine) == len(says):
+            return decision
+        return self._with_others(request, says, decision)
+
+    def _says(self, charge: Charge) -> OnError:
+        """The policy of one charge; a shadow never denies, whatever its rule says."""
+        return "open" if charge.kind is ChargeKind.SHADOW else self.policy(charge.rule)
+
+    def _as_told(self, request: ChargeSet, says: Sequence[OnError]) -> Decision:
+        """The answer where no count is needed for it. A reservation is made: there is nothing to settle then."""
+        decisions = [
+            one
+            for charge, word in zip(request.charges, says, strict=True)
+            for one in _without_engine(charge, word)
+        ]
+        token = request.token
+        if request.reserve_us and "closed" not in says:
+            token = self.local.reserve_nothing(token)
+        return combined(decisions, token=token) if token else combined(decisions)
+
+    def _with_others(
+        self, request: ChargeSet, says: Sequence[OnError], decision: Decision
+    ) -> Decision:
+        """The local answer to some charges, with the others in their places."""
+        counted = iter(decision.rules)
+        decisions = [
+            next(counted) if word == "fallback" else one
+            for charge, word in zip(request.charges, says, strict=True)
+            for one in _without_engine(charge, word)
+        ]
+        return combined(decisions, token=decision.token)
+
+    def _changed(self) -> None:
+        """The breaker has opened or closed: log it, and start to recover."""
+        if not self.breaker.is_open:
+            self._log.warning("the circuit breaker is closed: the store decides again")
+            return
+        words = WORDS[self.policy(None)]
+        fleet = self.local.fleet
+        if self.policy(None) == "fallback":
+            words = (
+                f"{words}, as one of {fleet.nodes}"
+                if fleet.known
+                else f"{words}, as if it were the only node"
+            )
+        self._log.error("the circuit breaker is open (%s): %s", self.breaker.problem, words)
+        if self.policy(None) == "fallback" and not fleet.known and not self._warned:
+            self._warned = True
+            self._log.warning(
+                "the number of nodes that share the store is unknown, so each of N nodes admits the whole limit; "
+                "pass nodes=N"
+            )
+        self.wake()
+
+
+def _without_engine(charge: Charge, on_error: OnError) -> list[Decision]:
+    """The answer to one charge without a count."""
+    closed = on_error == "closed"
+    source: Any = "shadow" if charge.kind is ChargeKind.SHADOW else on_error
+    context = Context(source, degraded=True, rule=charge.rule)
+    return [
+        Decision(charge.key, limit, DENIED if closed else PASSED, context)
+        for limit in charge.limits
+    ]
+
+
+def _nobody() -> None:
+    """There is no shell yet."""

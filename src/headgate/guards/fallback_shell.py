@@ -1,0 +1,297 @@
+"""The shells of the fallback: which calls reach the store, which are answered without it, and the recovery.
+
+Methods are written once, as in `shell.py`; calls that give something back to the store (`settle`, `release`) are queued
+while the store is down. The recovery runs in the background, in a thread or a task, and only while it is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from _thread import start_new_thread
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from .._fork import remember
+from ..charge import require_costs
+from ..engines.verbs import run, run_async
+from ..errors import EngineError, EngineTimeout
+from .recovery import ProbePause, recover
+from .shell import AsyncGuardedEngine, GuardedEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..algorithms import Limit
+    from ..charge import ChargeSet
+    from ..decision import Decision
+    from ..engines.base import AsyncEngine, Engine
+    from ..engines.verbs import Verb
+    from .fallback import FallbackGuard
+    from .recovery import EngineCall, Recovery
+
+log: Final = logging.getLogger("headgate")
+FAILED: Final = "the recovery of a store failed, and is retried"
+PATIENCE_S: Final = 1.0
+
+
+class _Verbs:
+    """What both shells do to each verb."""
+
+    _engine: Any
+    guard: Any
+
+    @property
+    def _fallback(self) -> FallbackGuard:
+        return cast("FallbackGuard", self.guard)
+
+    def _decide(self, requests: Sequence[ChargeSet]) -> Verb[list[Decision]]:
+        guard = self._fallback
+        asked_ns = guard.breaker.ask()
+        if not asked_ns:
+            return [guard.answer(request, guard.not_asked()) for request in requests]
+        try:
+            decisions = yield self._engine.decide(requests)
+        except EngineError as error:
+            guard.note_failure(asked_ns, error)
+            return [self._answer(request, error) for request in requests]
+        return [
+            guard.note_answer(asked_ns, request, decision)
+            for request, decision in zip(requests, decisions, strict=True)
+        ]
+
+    def _answer(self, request: ChargeSet, error: EngineError) -> Decision:
+        """The answer instead of the store's. What the store may have reserved anyway is given back."""
+        guard = self._fallback
+        decision = guard.answer(request, error)
+        if error.indefinite and request.reserve_us:
+            guard.local.later("withdraw", request)
+            guard.wake()
+        return decision
+
+    def _settle(self, token: str, actual: int | Sequence[int]) -> Verb[bool]:
+        guard = self._fallback
+        found = guard.local.settle(token, require_costs(actual))
+        if found is None:
+            found = yield from self._at_the_store("settle", token, actual)
+        guard.wake()
+        return bool(found)
+
+    def _release(self, key: str, limit: Limit, token: str, rule: str | None) -> Verb[None]:
+        if not self._fallback.local.release(key, limit, token, rule):
+            yield from self._at_the_store("release", key, limit, token, rule)
+
+    def _renew(self, key: str, limit: Limit, token: str, rule: str | None) -> Verb[bool]:
+        held: bool | None = self._fallback.local.renew(key, limit, token, rule)
+        if held is None:
+            held = yield self._engine.renew(key, limit, token, rule)
+        return bool(held)
+
+    def _withdraw(self, request: ChargeSet) -> Verb[None]:
+        token = request.token or ""
+        if self._fallback.local.settle(token, (0,)) is None:
+            yield from self._at_the_store("withdraw", request)
+
+    def _leave_line(self, decision: Decision) -> Verb[None]:
+        if decision.source == "fallback":
+            self._fallback.local.leave_line(decision)
+        else:
+            yield self._engine.leave_line(decision)
+
+    def _at_the_store(self, verb: str, *args: object) -> Verb[Any]:
+        """Give something back to the store, or keep it for later; callers who want errors get them."""
+        guard = self._fallback
+        asked_ns = guard.breaker.ask()
+        try:
+            if not asked_ns:
+                raise guard.not_asked()
+            result = yield getattr(self._engine, verb)(*args)
+        except EngineError as error:
+            if asked_ns:
+                guard.note_failure(asked_ns, error)
+            if guard.policy(None) == "raise" or not error.transient:
+                raise
+            guard.local.later(verb, *args)
+            guard.wake()
+            return True
+        guard.breaker.answered(asked_ns)
+        return result
+
+    def _recovery(self) -> Recovery:
+        guard = self._fallback
+        return recover(guard.breaker, guard.local, guard.breaker.clock)
+
+    @property
+    def _is_needed(self) -> bool:
+        guard = self._fallback
+        return guard.breaker.is_open or guard.local.owes
+
+
+class FallbackEngine(_Verbs, GuardedEngine):
+    """A blocking engine that may fail to answer."""
+
+    def __init__(self, engine: Engine, guard: FallbackGuard) -> None:
+        super().__init__(engine, guard)
+        self._running: object = None
+        self._closed = threading.Event()
+        guard.wake = self._wake
+        remember(self)
+
+    def after_fork(self) -> None:
+        """Called in a child: the thread that looks for the store is the parent's."""
+        self._running = None
+        is_closed = self._closed.is_set()
+        self._closed = threading.Event()
+        if is_closed:
+            self._closed.set()
+
+    def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+        """See `Engine.renew`."""
+        return run(self._renew(key, limit, token, rule))
+
+    def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        """See `Engine.release`."""
+        run(self._release(key, limit, token, rule))
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self.stop()
+        super().close()
+
+    def stop(self) -> None:
+        """Stop probing the store. The engine can still be used."""
+        self._closed.set()
+
+    def _wake(self) -> None:
+        """Start to recover, unless that is under way.
+
+        Not a `threading.Thread`: its `start` waits for the thread with a lock that an interrupt would leave locked.
+        """
+        if self._running is None and self._is_needed and not self._closed.is_set():
+            self._running = me = object()
+            start_new_thread(self._recover, (me,))
+
+    def _recover(self, me: object) -> None:
+        try:
+            while self._running is me and self._is_needed and not self._closed.is_set():
+                self._drive(self._recovery())
+        finally:
+            self._running = None
+        self._wake()  # There may be something new to recover from.
+
+    def _drive(self, recovery: Recovery) -> None:
+        try:
+            step = next(recovery)
+            while not self._closed.is_set():
+                if isinstance(step, ProbePause):
+                    self._closed.wait(step.seconds)
+                    step = recovery.send(None)
+                    continue
+                try:
+                    result = self._call(step)
+                except Exception as error:  # noqa: BLE001 - the recovery knows what to do about it
+                    step = recovery.throw(error)
+                else:
+                    step = recovery.send(result)
+        except StopIteration:
+            return
+        except Exception:
+            log.exception(FAILED)
+            self._closed.wait(PATIENCE_S)
+
+    def _call(self, step: EngineCall) -> Any:
+        """Carry out a call; one that is given little time is left alone in a thread of its own when that is over."""
+        verb = getattr(self._engine, step.verb)
+        if step.within_s is None:
+            return verb(*step.args)
+        told: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+
+        def call() -> None:
+            try:
+                told.put((verb(*step.args), None))
+            except Exception as error:  # noqa: BLE001 - it is raised to who waits
+                told.put((None, error))
+
+        start_new_thread(call, ())
+        try:
+            result, error = told.get(timeout=step.within_s)
+        except Empty:
+            raise _late(step.within_s) from None
+        if error is not None:
+            raise error
+        return result
+
+
+class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
+    """An awaited engine that may fail to answer."""
+
+    def __init__(self, engine: AsyncEngine, guard: FallbackGuard) -> None:
+        super().__init__(engine, guard)
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+        guard.wake = self._wake
+
+    async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
+        """See `Engine.renew`."""
+        return await run_async(self._renew(key, limit, token, rule))
+
+    async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
+        """See `Engine.release`."""
+        await run_async(self._release(key, limit, token, rule))
+
+    async def aclose(self) -> None:
+        """See `Engine.close`."""
+        await self.stop()
+        await super().aclose()
+
+    async def stop(self) -> None:
+        """Stop probing the store. The engine can still be used."""
+        self._closed = True
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def _wake(self) -> None:
+        """Start to recover, unless that is under way in a loop that still runs."""
+        task = self._task
+        if task is not None and not task.done() and not task.get_loop().is_closed():
+            return
+        if self._is_needed and not self._closed:
+            self._task = asyncio.get_running_loop().create_task(self._recover())
+            self._task.add_done_callback(self._woken)
+
+    def _woken(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and not task.get_loop().is_closed():
+            self._wake()  # There may be something new to recover from.
+
+    async def _recover(self) -> None:
+        while self._is_needed:
+            await self._drive(self._recovery())
+
+    async def _drive(self, recovery: Recovery) -> None:
+        try:
+            step = next(recovery)
+            while True:
+                if isinstance(step, ProbePause):
+                    await asyncio.sleep(step.seconds)
+                    step = recovery.send(None)
+                    continue
+                try:
+                    async with asyncio.timeout(step.within_s):
+                        result = await getattr(self._engine, step.verb)(*step.args)
+                except TimeoutError:
+                    step = recovery.throw(_late(step.within_s))
+                except Exception as error:  # noqa: BLE001 - the recovery knows what to do about it
+                    step = recovery.throw(error)
+                else:
+                    step = recovery.send(result)
+        except StopIteration:
+            return
+        except Exception:
+            log.exception(FAILED)
+            await asyncio.sleep(PATIENCE_S)
+
+
+def _late(seconds: float | None) -> EngineTimeout:
+    return EngineTimeout(f"no answer from the store within {seconds} s", transient=True)

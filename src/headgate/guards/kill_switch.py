@@ -1,0 +1,174 @@
+"""The kill switch: turns off all limits or those of single rules, whatever the state of everything else.
+
+It is a file, or a value in this process's memory, so it needs no store and no network. A request whose limits are off
+passes and is not counted; its decision says so (`source` is `open`, and `reason` why). With everything off, bans do not
+apply either.
+
+The file is plain text: one line per rule, with its id and then the reason, or `*` instead of the id for everything.
+Empty lines and lines that begin with `#` are ignored. A missing file turns nothing off. An unreadable file changes
+nothing, and is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from .._atomic_file import replace_file
+from ..charge import require_cost, require_key
+from ..decision import NO_LIMIT, UNLIMITED, Context, Decision
+from ..errors import ConfigError, UsageError
+from .base import Found, Guard, HitGuard
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from ..algorithms import Limit
+    from ..charge import ChargeSet
+
+EVERYTHING: Final = "*"
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+HEADER: Final = (
+    "# Limits that are turned off: a rule id, or * for everything, followed by the reason.\n"
+)
+MAX_BYTES: Final = 1_048_576
+log: Final = logging.getLogger("headgate")
+
+
+class KillSwitch:
+    """What is turned off: ids of rules, or `*`, with the reason of each."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self.off: Mapping[str, str] = NOTHING
+        """Immutable: a change replaces it. Nearly always empty, which every hit checks."""
+        self._seen: object = None
+        self._problem = ""
+        self._lock = threading.Lock()
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at the file, if there is one; cheap when nothing has changed."""
+        if self.path is None:
+            return
+        try:
+            seen: object = None
+            if self.path.exists():
+                stat = self.path.stat()
+                seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if seen != self._seen or self._problem:
+                self._swap(NOTHING if seen is None else _read(self.path))
+                self._seen, self._problem = seen, ""
+        except (OSError, ValueError) as error:
+            if str(error) != self._problem:
+                self._problem = str(error)
+                log.warning("the kill switch in %s cannot be read: %s", self.path, error)
+
+    def turn_off(self, what: str = EVERYTHING, reason: str = "") -> None:
+        """Turn the limits of a rule off, or all; when this returns it is in force, and on disk if there is a file."""
+        if not what or what.startswith("#") or len(what.split()) != 1:
+            raise UsageError(f"{what!r} is not the id of a rule")
+        with self._lock:
+            self._keep({**self.off, what: " ".join(reason.split())})
+
+    def turn_on(self, what: str = EVERYTHING) -> bool:
+        """Turn them on again; false if they were not off."""
+        with self._lock:
+            if what not in self.off:
+                return False
+            self._keep({one: why for one, why in self.off.items() if one != what})
+            return True
+
+    def is_off(self, rule: str | None) -> bool:
+        """Whether limits of a rule, or those of no rule, are off."""
+        return EVERYTHING in self.off or (rule is not None and rule in self.off)
+
+    def reason(self, rule: str | None) -> str:
+        """The reason, for requests that pass."""
+        why = self.off.get(rule or EVERYTHING) or self.off.get(EVERYTHING, "")
+        return f"limits are turned off: {why}" if why else "limits are turned off"
+
+    def _keep(self, off: Mapping[str, str]) -> None:
+        if self.path is not None:
+            lines = [f"{what} {why}".rstrip() for what, why in sorted(off.items())]
+            content = HEADER + "".join(f"{line}\n" for line in lines)
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(self.path, content.encode())
+            except OSError as error:
+                raise ConfigError(
+                    f"the kill switch in {self.path} cannot be written: {error}"
+                ) from error
+        self._swap(off)
+
+    def _swap(self, off: Mapping[str, str]) -> None:
+        if dict(off) == dict(self.off):
+            return
+        self.off = MappingProxyType(dict(off))
+        if off:
+            log.warning("limits are turned off: %s", ", ".join(sorted(off)))
+        else:
+            log.warning("all limits are on again")
+
+
+class KillSwitchGuard(Guard):
+    """Lets every request pass whose limits are off. It is the outermost guard."""
+
+    def __init__(self, switch: KillSwitch) -> None:
+        self.switch = switch
+
+    def for_limit(self, limit: Limit, rule: str | None) -> HitGuard:
+        """See `Guard.for_limit`."""
+        switch = self.switch
+
+        def before(key: str, cost: int) -> Found:
+            if not switch.off or not switch.is_off(rule):
+                return None
+            require_key(key)
+            require_cost(cost)
+            return self._passed(key, rule)
+
+        def passes(_keys: Sequence[str]) -> bool:
+            return not switch.off or not switch.is_off(rule)
+
+        return HitGuard(before, passes=passes)
+
+    def before(self, request: ChargeSet) -> Decision | ChargeSet:
+        """See `Guard.before`."""
+        switch = self.switch
+        if not switch.off:
+            return request
+        left = tuple(one for one in request.charges if not switch.is_off(one.rule))
+        if len(left) == len(request.charges):
+            return request
+        for charge in request.charges:
+            require_key(charge.key)
+        if left:
+            return request._replace(charges=left)
+        token = request.token
+        if request.reserve_us and token is None:
+            token = secrets.token_hex(16)
+        first = request.charges[0]
+        return self._passed(first.key, first.rule, token)
+
+    def _passed(self, key: str, rule: str | None, token: str | None = None) -> Decision:
+        context = Context(
+            "open", degraded=True, rule=rule, token=token, reason=self.switch.reason(rule)
+        )
+        return Decision(key, NO_LIMIT, UNLIMITED, context)
+
+
+def _read(path: Path) -> Mapping[str, str]:
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    found: dict[str, str] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        words = line.split(maxsplit=1)
+        if words and not words[0].startswith("#"):
+            found[words[0]] = words[1].strip() if len(words) > 1 else ""
+    return found

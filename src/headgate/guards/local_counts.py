@@ -1,0 +1,365 @@
+"""Local counts: what a node admits on its own while the store does not answer, and what it owes the store.
+
+A memory engine decides, on this node's share of each limit (`shares.py`). A key starts with what it had left in the
+store's last answer, if that is less than the share. What was admitted is owed: when the store is back, it is charged by
+force, as far as that still counts (a window that has ended meanwhile owes nothing).
+
+**Slots** that are held when the store comes back are moved to it if it has room, and otherwise stay here until they are
+released. **Reservations** are settled here; once their estimate has been charged to the store, only the cost beyond it
+is charged there as well. Settlements and releases for the store are queued until it is back.
+
+Memory is bounded. Keys beyond `MAX_KEYS` are also decided, but not charged later; `unmerged` counts them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from .._fork import remember
+from ..algorithms import NEVER, Concurrency
+from ..charge import ChargeSet, ReadyCharge
+from ..charge_kind import ChargeKind
+from ..decision import Context, Decision
+from ..engines.base import combined
+from ..engines.memory import MemoryEngine
+from .never import capacity
+from .shares import share_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ..algorithms import Answer, Limit
+    from ..charge import Charge
+    from ..clock import Clock
+    from ..decision import Source
+    from .shares import Fleet
+
+MAX_KEYS: Final = 65_536
+MAX_BYTES: Final = 67_108_864
+LONGEST_KEY: Final = 256
+"""Longer keys are decided, but what was left of them is not remembered."""
+MAX_LATER: Final = 10_000
+MAX_LIMITS: Final = 4_096
+RETRY_US: Final = 1_000_000
+"""When to come back after a denial that only says that the share is too small."""
+
+Counted: TypeAlias = "tuple[str, Limit, str | None]"
+"""What a count belongs to: key, limit and rule."""
+
+
+class Deferred(NamedTuple):
+    """Something that gives back what the store holds, to be done when it answers again."""
+
+    verb: str
+    """`settle` or `release`, a verb of engines."""
+    args: tuple[object, ...]
+
+
+class LimitAnswers:
+    """What was left of each key of one limit when the store last told. The older half is forgotten when it is full."""
+
+    __slots__ = ("_old", "_ticks", "_young", "most")
+
+    def __init__(self, clock: Clock, most: int) -> None:
+        self._ticks = clock.ticks
+        self.most = most
+        """How many keys are young at a time."""
+        self._young: dict[str, tuple[int, Answer]] = {}
+        self._old: dict[str, tuple[int, Answer]] = {}
+
+    def note(self, key: str, answer: Answer) -> None:
+        """The store has answered."""
+        if len(key) > LONGEST_KEY:
+            return
+        if len(self._young) >= self.most:
+            self._old, self._young = self._young, {}
+        self._young[key] = (self._ticks(), answer)
+
+    def remaining(self, key: str) -> int | None:
+        """What was left; `None` if that is not known, or does not matter any more."""
+        found = self._young.get(key) or self._old.get(key)
+        if found is None:
+            return None
+        at_ns, (_, remaining, _, reset_after_us, _) = found
+        passed_us = (self._ticks() - at_ns) // 1000
+        return remaining if passed_us < reset_after_us else None
+
+
+class LastAnswers:
+    """What was left of each key of each limit. With too many limits, those of all others are forgotten."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._by_limit: dict[tuple[Limit, str | None], LimitAnswers] = {}
+
+    def of(self, limit: Limit, rule: str | None) -> LimitAnswers:
+        """Those of one limit. All limits together have room for so many keys."""
+        found = self._by_limit.get((limit, rule))
+        if found is None:
+            if len(self._by_limit) >= MAX_LIMITS:
+                self._by_limit.clear()
+            found = self._by_limit[limit, rule] = LimitAnswers(self._clock, MAX_KEYS)
+            for one in list(self._by_limit.values()):
+                one.most = max(1, MAX_KEYS // 2 // len(self._by_limit))
+        return found
+
+
+class LocalCounts:
+    """Decides in the store's place. Safe under threads."""
+
+    def __init__(self, clock: Clock, fleet: Callable[[], Fleet]) -> None:
+        self._clock = clock
+        self._fleet_now = fleet
+        self.known = LastAnswers(clock)
+        self.unmerged = 0
+        """Keys that could not be remembered, so that the store will not know what they used."""
+        self._lock = threading.RLock()
+        self._slots = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=clock)
+        self._held: dict[str, tuple[ChargeSet, int]] = {}
+        """Slots by their token, and when they expire unless they are renewed."""
+        self._reserved: dict[str, tuple[ChargeSet, bool]] = {}
+        """Reservations by their token, and whether their estimates have been charged to the store."""
+        self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
+        self._begin()
+        remember(self)
+
+    def _begin(self) -> None:
+        self._engine = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=self._clock)
+        self._fleet: Fleet | None = None
+        """Who shares the limits, as of the first decision of this outage: the share must not change within it."""
+        self._shares: dict[Limit, Limit] = {}
+        self._begun: set[tuple[str, str, str | None]] = set()
+        """States that have started, by key, identity of the limit and rule: variants of a limit share one."""
+        self._admitted: dict[Counted, int] = {}
+        self._surplus: dict[Counted, int] = {}
+
+    def anew(self) -> LocalCounts:
+        """The same for other keys."""
+        return LocalCounts(self._clock, self._fleet_now)
+
+    def after_fork(self) -> None:
+        """Called in a child: another thread may have held the lock. The parent pays what is owed."""
+        self._lock = threading.RLock()
+        self._held.clear()
+        self._reserved.clear()
+        self._later.clear()
+        self._begin()
+
+    @property
+    def owes(self) -> bool:
+        """Whether there is anything to tell the store."""
+        return bool(self._admitted or self._surplus or self._later)
+
+    @property
+    def fleet(self) -> Fleet:
+        """Who shares the limits."""
+        if self._fleet is None:
+            self._fleet = self._fleet_now()
+        return self._fleet
+
+    def decide(self, request: ChargeSet) -> Decision:
+        """The answer to a request, by this node's shares."""
+        with self._lock:
+            shared = [self._shared(charge) for charge in request.charges]
+            is_slot = any(isinstance(limit, Concurrency) for one in shared for limit in one.limits)
+            engine = self._slots if is_slot else self._engine
+            if not is_slot:
+                for charge, share in zip(request.charges, shared, strict=True):
+                    self._start(charge, share)
+            (decision,) = engine.decide([request._replace(charges=tuple(shared))])
+            if decision:
+                self._note(request, decision, is_slot=is_slot)
+            return _told(request, decision)
+
+    def reserve_nothing(self, token: str | None) -> str:
+        """Make a reservation that took nothing, and that settles as if it had."""
+        with self._lock:
+            name = secrets.token_hex(16) if token is None else token
+            if len(self._reserved) < MAX_KEYS:
+                self._reserved[name] = (ChargeSet(()), True)
+            return name
+
+    def settle(self, token: str, actual: Sequence[int]) -> bool | None:
+        """Settle a reservation that was made here; `None` if it was not."""
+        with self._lock:
+            found = self._reserved.pop(token, None)
+            if found is None:
+                return None
+            request, charged = found
+            if not charged:
+                self._engine.settle(token, actual if len(actual) > 1 else actual[0])
+            counts = self._surplus if charged else self._admitted
+            for number, charge in enumerate(request.charges):
+                more = actual[number % len(actual)] - charge.cost
+                for limit in charge.limits:
+                    self._add(counts, (charge.key, limit, charge.rule), more)
+            return True
+
+    def renew(self, key: str, limit: Limit, token: str, rule: str | None) -> bool | None:
+        """Renew a slot that is held here; `None` if it is not."""
+        with self._lock:
+            found = self._held.get(token)
+            if found is None:
+                return None
+            self._held[token] = (found[0], self._expiry(limit))
+            return self._slots.renew(key, limit, token, rule)
+
+    def release(self, key: str, limit: Limit, token: str, rule: str | None) -> bool:
+        """Release a slot that is held here; false if it is not."""
+        with self._lock:
+            if self._held.pop(token, None) is None:
+                return False
+            self._slots.release(key, limit, token, rule)
+            return True
+
+    def leave_line(self, decision: Decision) -> None:
+        """Give back a place in line that was booked here."""
+        with self._lock:
+            share = self._share(decision.limited_by, decision.key)
+            self._engine.leave_line(
+                Decision(decision.key, share, decision.answer, decision.context)
+            )
+
+    def later(self, verb: str, *args: object) -> None:
+        """Do this at the store when it is back."""
+        self._later.append(Deferred(verb, args))
+
+    # What the store is told when it is back.
+
+    def waiting(self) -> Iterator[Deferred]:
+        """What is to be settled and let go, one by one; each is forgotten when the next is asked for.
+
+        What is put back meanwhile, with `later`, waits for another time.
+        """
+        for _ in range(len(self._later)):
+            yield self._later[0]
+            self._later.popleft()
+
+    def slots(self) -> list[tuple[str, ChargeSet]]:
+        """Slots that are held here, by their token, to be moved to the store."""
+        with self._lock:
+            now_ns = self._clock.ticks()
+            self._held = {token: one for token, one in self._held.items() if one[1] > now_ns}
+            return [(token, request) for token, (request, _) in self._held.items()]
+
+    def moved(self, token: str) -> None:
+        """The store has this slot now."""
+        found = self._held.get(token)
+        if found is not None:
+            (charge,) = found[0].charges
+            self.release(charge.key, charge.limits[0], token, charge.rule)
+
+    def owed(self, most: int) -> list[ChargeSet]:
+        """The next charges to make by force; they count as made until `owe_again`."""
+        found: list[ChargeSet] = []
+        with self._lock:
+            for token, (request, _) in self._reserved.items():
+                self._reserved[token] = (request, True)
+            while self._surplus and len(found) < most:
+                counted, units = self._surplus.popitem()
+                found.append(_forced(counted, units))
+            while self._admitted and len(found) < most:
+                counted, admitted = self._admitted.popitem()
+                key, limit, rule = counted
+                used = self._engine.usage(key, self._share(limit, key), rule).used
+                units = min(admitted, used)
+                if units > 0:
+                    found.append(_forced(counted, units))
+        return found
+
+    def owe_again(self, charges: Sequence[ChargeSet]) -> None:
+        """These could not be made."""
+        with self._lock:
+            for request in charges:
+                (charge,) = request.charges
+                counted = (charge.key, charge.limits[0], charge.rule)
+                self._add(self._surplus, counted, charge.cost)
+
+    def forget(self) -> None:
+        """The store knows everything: the next outage begins anew."""
+        with self._lock:
+            if not (self._admitted or self._surplus):
+                self._begin()
+
+    def _share(self, limit: Limit, key: str) -> Limit:
+        if capacity(limit) < self.fleet.nodes:  # Who has a unit depends on the key.
+            return share_of(limit, self.fleet, key)
+        share = self._shares.get(limit)
+        if share is None:
+            if len(self._shares) >= MAX_LIMITS:
+                self._shares.clear()
+            share = self._shares[limit] = share_of(limit, self.fleet, key)
+        return share
+
+    def _shared(self, charge: Charge) -> Charge:
+        limits = tuple(self._share(limit, charge.key) for limit in charge.limits)
+        return ReadyCharge(charge.key, limits, charge.cost, charge.kind, charge.rule)
+
+    def _start(self, charge: Charge, share: Charge) -> None:
+        """Let a key that is new in this outage start with what the store has said is left."""
+        for limit, part in zip(charge.limits, share.limits, strict=True):
+            state = (charge.key, part.identity, charge.rule)
+            if state in self._begun or len(self._begun) >= MAX_KEYS:
+                continue
+            self._begun.add(state)
+            remaining = self.known.of(limit, charge.rule).remaining(charge.key)
+            used = 0 if remaining is None else capacity(part) - remaining
+            if used > 0:
+                taken = ReadyCharge(charge.key, (part,), used, ChargeKind.FORCE, charge.rule)
+                self._engine.decide([ChargeSet((taken,))])
+
+    def _note(self, request: ChargeSet, decision: Decision, *, is_slot: bool) -> None:
+        """What was admitted is owed to the store."""
+        if is_slot:
+            limit = request.charges[0].limits[0]
+            if request.token is not None and len(self._held) < MAX_KEYS:
+                self._held[request.token] = (request, self._expiry(limit))
+            return
+        for charge in request.charges:
+            if charge.kind is not ChargeKind.PEEK and charge.cost:
+                for limit in charge.limits:
+                    self._add(self._admitted, (charge.key, limit, charge.rule), charge.cost)
+        if request.reserve_us and decision.token is not None and len(self._reserved) < MAX_KEYS:
+            self._reserved[decision.token] = (request, False)
+
+    def _expiry(self, limit: Limit) -> int:
+        ttl_us = limit.ttl_us if isinstance(limit, Concurrency) else 0
+        return self._clock.ticks() + 1000 * ttl_us
+
+    def _add(self, counts: dict[Counted, int], counted: Counted, units: int) -> None:
+        before = counts.get(counted)
+        if before is None and len(counts) >= MAX_KEYS:
+            self.unmerged += 1
+        elif (now := (before or 0) + units) > 0:
+            counts[counted] = now
+        else:
+            counts.pop(counted, None)
+
+
+def _forced(counted: Counted, units: int) -> ChargeSet:
+    key, limit, rule = counted
+    return ChargeSet((ReadyCharge(key, (limit,), units, ChargeKind.FORCE, rule),))
+
+
+def _told(request: ChargeSet, decision: Decision) -> Decision:
+    """The answer as the caller gets it: about the limits that were asked for, and where it comes from."""
+    asked = [(charge, limit) for charge in request.charges for limit in charge.limits]
+    answers = [
+        _one_told(charge, limit, answer)
+        for (charge, limit), answer in zip(asked, decision.rules, strict=True)
+    ]
+    context = decision.context
+    return combined(answers, token=context.token, mark=context.mark)
+
+
+def _one_told(charge: Charge, limit: Limit, decision: Decision) -> Decision:
+    allowed, remaining, retry_after_us, reset_after_us, level = decision.answer
+    if retry_after_us == NEVER and charge.cost <= capacity(limit):
+        retry_after_us = RETRY_US  # Too much for the share, but not for the limit.
+    source: Source = "shadow" if charge.kind is ChargeKind.SHADOW else "fallback"
+    context = Context(source, degraded=True, rule=charge.rule)
+    answer = (allowed, remaining, retry_after_us, reset_after_us, level)
+    return Decision(charge.key, limit, answer, context)

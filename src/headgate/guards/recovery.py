@@ -1,0 +1,134 @@
+"""Recovery: how a node finds out that its store is back, and charges it for what was admitted meanwhile.
+
+A generator without I/O: it yields the next action and is sent the outcome. `fallback_shell.py` runs it in a background
+thread or task: no caller waits for a probe.
+
+The store is charged before the breaker closes, so that it does not admit again what was admitted without it; what is
+admitted meanwhile is charged right after. If that takes longer than a second, the breaker closes anyway.
+
+**A partial failure.** If the breaker is closed but charges still fail, a part of the store is down. Then they are made
+one by one, so that successful ones are not repeated together with failed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from ..algorithms import FixedWindow
+from ..charge import ChargeSet, ReadyCharge
+from ..charge_kind import ChargeKind
+from ..errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    from ..clock import Clock
+    from .breaker import Breaker
+    from .local_counts import LocalCounts
+
+PROBE_LIMIT: Final = FixedWindow(1, 1_000_000)
+PROBE_S: Final = 0.25
+"""How long a probe may take to get connected: what it was sent into may be gone for good, and be back elsewhere."""
+MERGED_AT_ONCE: Final = 128
+LONGEST_MERGE_NS: Final = 1_000_000_000
+
+
+class ProbePause(NamedTuple):
+    """Wait so long."""
+
+    seconds: float
+
+
+class EngineCall(NamedTuple):
+    """Call this verb of the engine, and send back its result; an `EngineError` is thrown in."""
+
+    verb: str
+    args: tuple[Any, ...]
+    within_s: float | None = None
+    """How long it is waited for, if not for as long as the engine takes."""
+
+
+RecoveryStep: TypeAlias = ProbePause | EngineCall
+Recovery: TypeAlias = Generator[RecoveryStep, Any, None]
+
+
+def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
+    """Run until the store answers and has been charged for everything."""
+    probes = count()  # For another key each: a store may be in parts, and one of them away.
+    at_once = MERGED_AT_ONCE
+    while breaker.is_open or local.owes:
+        yield ProbePause(breaker.pause_s())
+        was_open = (
+            breaker.is_open
+        )  # It may open while the store is told, and then nobody has probed it.
+        if was_open and not breaker.probed(good=(yield from _probe(next(probes)))):
+            continue
+        told = yield from _merge(breaker, local, clock, clock.ticks() + LONGEST_MERGE_NS, at_once)
+        at_once = MERGED_AT_ONCE if told else 1
+        if not told:
+            breaker.probed(good=False)
+        elif was_open:
+            breaker.close()
+            yield from _move_slots(local)
+    local.forget()
+
+
+def _probe(number: int) -> Generator[RecoveryStep, Any, bool]:
+    """Whether the store takes what is written, in the time of a decision: one that is full can still be read.
+
+    To connect, TLS and all, may take longer than that. So where it fails it is tried again after a question that has
+    more time.
+    """
+    key = f"headgate:probe:{number}"
+    charge = ReadyCharge(key, (PROBE_LIMIT,), 1, ChargeKind.TAKE, None)
+    written = EngineCall("decide", ([ChargeSet((charge,))],))
+    with suppress(EngineError):
+        yield written
+        return True
+    try:
+        yield EngineCall("usage", (key, PROBE_LIMIT), PROBE_S)
+        yield written
+    except EngineError:
+        return False
+    return True
+
+
+def _merge(
+    breaker: Breaker, local: LocalCounts, clock: Clock, ends_ns: int, at_once: int
+) -> Generator[RecoveryStep, Any, bool]:
+    """Charge what is owed, as far as time allows; false if the store failed."""
+    failed: list[ChargeSet] = []
+    well = True
+    for one in local.waiting():
+        try:
+            with suppress(UsageError):  # Nothing is left to charge.
+                yield EngineCall(one.verb, one.args)
+        except EngineError:
+            if breaker.is_open:
+                return False
+            local.later(one.verb, *one.args)
+            well = False
+    while charges := local.owed(at_once):
+        try:
+            yield EngineCall("decide", (charges,))
+        except UsageError:  # The store will never take them.
+            local.unmerged += len(charges)
+        except EngineError:  # It may have happened. Then it is charged twice, and never not at all.
+            failed += charges
+            if at_once > 1 or breaker.is_open:
+                break
+        if clock.ticks() >= ends_ns:
+            break
+    local.owe_again(failed)
+    return well and not failed
+
+
+def _move_slots(local: LocalCounts) -> Recovery:
+    for token, request in local.slots():
+        try:
+            (decision,) = yield EngineCall("decide", ([request],))
+        except EngineError:
+            return
+        if decision:
+            local.moved(token)
