@@ -1,8 +1,8 @@
-"""Rules as values: who is limited, how much, and what happens at the edges.
+"""Rules as values: which requests are limited, how much, and special cases.
 
-A rule has three parts. `match` says which requests it is about; `identifier` says whom each of them is counted
-for; `limits` says how much that one may do. Everything here is immutable and was checked when it was built
-(`parse.py`), so whoever holds a `RuleSet` holds one that works.
+A rule has three parts. `match` says which requests it is about; `identifier` says whom each of them is counted for;
+`limits` says how much that one may do. Everything here is immutable and was checked when it was built (`parse.py`), so
+a `RuleSet` is always valid.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ..errors import UsageError
 
@@ -18,14 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..algorithms import Limit
+    from ..rate import Consistency
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
 OnMissing: TypeAlias = Literal["ip_address", "share", "skip", "deny"]
-"""What a request without the identifier is counted for: its address, one key for all of them, nobody; or it is denied."""
+"""What a request without the identifier is counted for: its address, one key for all of them, nobody; or it is
+denied."""
 
-OnError: TypeAlias = Literal["open", "closed"]
-"""What to answer when the engine cannot."""
+WhenCutOff: TypeAlias = Literal["limit", "share"]
+OnError: TypeAlias = Literal["fallback", "open", "closed", "raise"]
+"""What is answered when the engine does not: by the node's share of the limit, yes, no, or with an error."""
+ON_ERROR: Final[tuple[OnError, ...]] = ("fallback", "open", "closed", "raise")
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
@@ -58,7 +62,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class IdentifierPart:
     """A piece of an identifier: a fixed text, or something that is read from the request."""
 
     kind: Literal[
@@ -74,19 +78,19 @@ class Part:
         "global",
     ]
     name: str = ""
-    """The text itself, the header's name in lower case, the descriptor's key, a `{name}` of the path pattern, or how long
-    the prefix is that addresses of IPv6 share."""
+    """The text itself, the header's name in lower case, the descriptor's key, a `{name}` of the path pattern, or how
+    long the prefix is that addresses of IPv6 share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identifier:
-    """Whom a request is counted for: the values of `parts`, one beside the other.
+    """What a request is counted by: the values of `parts`, joined.
 
     `joined` says that they came from a template such as `"{user_id}:{header:x-team}"` and make one text as they
     stand; otherwise they are a list, and are written so that two different lists never look the same.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[IdentifierPart, ...]
     joined: bool = False
 
 
@@ -102,7 +106,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exempt:
-    """Whom a rule leaves alone: these identifier values, and every request that `match` fits."""
+    """What a rule does not apply to: these identifier values, and requests that fit one of `matches`."""
 
     values: frozenset[str] = frozenset()
     matches: tuple[Match, ...] = ()
@@ -124,8 +128,11 @@ class Rule:
     cost: Cost = Cost()
     on_missing: OnMissing = "ip_address"
     on_error: OnError | None = None
-    """None leaves it to whoever asks: the library raises, the service lets the request pass."""
-    consistency: Literal["exact"] = "exact"
+    """`None` uses the caller's default: the library raises, the service admits its share."""
+    consistency: Consistency = "exact"
+    """How its limits are kept together by nodes and regions; they say the same."""
+    when_cut_off: WhenCutOff = "limit"
+    """What a region goes by that cannot hear another, of limits that regions merge."""
     shadow: bool = False
     enforce_percent: int = 100
     """For how many of 100 identifiers the rule is enforced; for the others it is a shadow."""
@@ -155,10 +162,10 @@ class RuleSet:
         >>> RuleSet.parse('{"rule_id": "all", "identifier": "ip_address", "rate": "100/minute"}')["all"].priority
         100
         """
-        from .parse import parse_rules  # noqa: PLC0415 - reading needs more than having does
+        from .format.parse import parse_rules  # noqa: PLC0415 - reading needs more than having does
 
         if not isinstance(text, str | bytes):
-            raise UsageError(f"rules are read from text or bytes, not from {text!r:.80}")
+            raise UsageError(f"rules must be a string or bytes, not {text!r:.80}")
         return parse_rules(text, name).rules
 
     def __iter__(self) -> Iterator[Rule]:

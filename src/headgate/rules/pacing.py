@@ -1,15 +1,14 @@
-"""Work that lets others run: reading ten thousand rules must not hold up a decision.
+"""Yielding to other threads: reading ten thousand rules must not delay a decision.
 
-CPython hands the interpreter to a waiting thread only every 5 ms, and that is longer than a decision may take. A
-thread that reads rules therefore steps aside by itself, after every two milliseconds of work. And CPython's garbage
-collector looks at all objects again each time that they have become a quarter more: with ten thousand rules that takes a
-tenth of a second, several times over, in which nobody runs.
+CPython lets a waiting thread run only every 5 ms, which is longer than a decision may take. A thread that reads rules
+therefore sleeps briefly after every 2 ms of work.
+
+The library does not touch the garbage collector, which belongs to the program. A program may pause it while large rule
+sets are read (`LiveRules(while_reading=…)`), as `headgate serve` does.
 """
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -20,11 +19,9 @@ T = TypeVar("T")
 
 WORK_SECONDS: Final = 0.002
 REST_SECONDS: Final = 0.000_05
-"""Any sleep gives the interpreter away; how long the thread rests is then up to those who wanted it."""
+"""Any sleep releases the interpreter; waiting threads decide how long it takes to get it back."""
 
 FEW: Final = 16
-MANY: Final = 50_000
-"""So many new objects are worth a word with the garbage collector."""
 
 
 def pacer(
@@ -45,39 +42,20 @@ def pacer(
     return pause
 
 
-def spaced(things: Iterable[T], pause: Callable[[], None]) -> Iterator[T]:
-    """The same things, with a pause before every few: for work so small that each look at the clock would double it."""
+def with_pauses(things: Iterable[T], pause: Callable[[], None]) -> Iterator[T]:
+    """The same things, with a pause every few: for work so small that reading the clock each time would double it."""
     for number, thing in enumerate(things):
         if not number % FEW:
             pause()
         yield thing
 
 
-def unhurried() -> None:
-    """No pause at all: for a program that has nothing else to do."""
+def no_pause() -> None:
+    """Never pause: for a program with nothing else to do."""
 
 
-def let_go(things: list[Any], pause: Callable[[], None]) -> None:
-    """Empty a list bit by bit: whoever drops ten thousand things at once holds up everybody until all are gone."""
+def release_gradually(things: list[Any], pause: Callable[[], None]) -> None:
+    """Empty a list bit by bit: freeing ten thousand objects at once stalls all other threads."""
     while things:
         things.pop()
         pause()
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Keep the garbage collector away from what is made meanwhile, and if that is much, from then on.
-
-    Rules hold no cycles and live long, so there is nothing in them to find; they go when nobody holds them. The price
-    is paid only by large sets: what else there was in the process at the end is not looked at again either, so cycles
-    among it that become garbage later stay.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if gc.get_count()[0] > MANY:
-                gc.freeze()
-            gc.enable()

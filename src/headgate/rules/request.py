@@ -1,12 +1,12 @@
-"""Request: what the outside knows of one call, before anybody has decided anything about it."""
+"""Request: the description of one HTTP request, before any decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from .matching.paths import BadPathError, canonical_path
 from .model import NOTHING
-from .paths import BadPathError, canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Request:
     path: str = "/"
     """As the client sent it; what follows `?` or `#` is not looked at."""
     ip: str | None = None
-    """The client's address, from somebody you trust; not from a header that anyone can send."""
+    """The client's address, from a trusted source; not from a header that any client can send."""
     user_id: str | None = None
     """Who it is, if that has been proven; this is what "authenticated" means to a rule."""
     api_key: str | None = None
@@ -38,13 +38,12 @@ class Request:
 
     @property
     def path_refused(self) -> str | None:
-        """Why the path has no one spelling, in words; `None` if it has one.
+        """Why the path cannot be read, in words; `None` if it can.
 
-        Rules with a path pattern do not match such a request, so a front door may rather answer 400 than let it be decided
-        by the others alone.
+        Limiters deny such a request, unless told to let rules without a path pattern decide it (`bad_paths="pass"`).
 
-        >>> Request("GET", "/a%2f..%2flogin").path_refused
-        'a path must not hide a %2f in it'
+        >>> Request("GET", "/login%00").path_refused
+        'a path may not have control characters, and %00 is one'
         """
         try:
             canonical_path(self.path)

@@ -1,4 +1,4 @@
-"""Where rules are kept: files, ZooKeeper, etcd. These do I/O; what rules mean is not known here.
+"""Where rules are kept: files, ZooKeeper, etcd. These do I/O and do not interpret rules.
 
 base      what a source and a store promise      location  URLs                    opening  from a URL to a store
 file      a file and its history: file_text changes single rules in it, file_watch notices changes

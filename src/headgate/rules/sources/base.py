@@ -1,9 +1,9 @@
-"""What a place that keeps rules must offer: to be read, watched, and changed by one editor at a time.
+"""The contract of a source of rules: it can be read, watched, and changed by one editor at a time.
 
 A **source** can be read and watched; that is all a node needs to follow it. A **store** is a source that can also be
 changed. Every read gives a `Snapshot`: all documents as they were at one moment, with a version that only grows. Every
 change is an `Edit` against the snapshot that its author looked at; if anybody was faster, it changes nothing and says
-who (`VersionConflict`). Every change that was made is kept as an `Entry`, with the documents before and after.
+who (`VersionConflict`). Every change that was made is kept as an `HistoryEntry`, with the documents before and after.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ class SourceError(HeadgateError):
         return _rebuild_source_error, (type(self), str(self), self.transient)
 
 
+class SourceLost(SourceError):  # noqa: N818 - it says what happened
+    """A source that has no rules, where there were some: more likely an accident than a wish."""
+
+
 class VersionConflict(SourceError):  # noqa: N818 - it says what happened, and to whom
-    """Somebody else changed the rules first; nothing was written. `head` is their change, if it is known."""
+    """Another change was made first; nothing was written. `head` is that change, if it is known."""
 
     def __init__(self, message: str, head: Head | None = None) -> None:
         super().__init__(message, transient=False)
@@ -58,7 +62,14 @@ class Head:
     action: str
     """`push`, `set`, `delete` or `rollback`."""
     forced: int = 0
-    """The newest revision whose author overruled the guard; 0 if none did."""
+    """The newest revision that was forced past the change check; 0 if there is none."""
+    emptied: int = 0
+    """The newest revision whose author took out every rule, and said that this was meant; 0 if none did."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are to be no rules at all."""
+        return self.emptied == self.revision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +86,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RuleChange:
     """One rule before and after; `None` where there was or will be none."""
 
     rule_id: str
@@ -87,27 +98,29 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What somebody wants to change, and who wants it."""
+    """A requested change, and its author."""
 
     action: str
     author: str
     at: float
-    changes: tuple[Change, ...]
+    changes: tuple[RuleChange, ...]
     note: str = ""
     forced: bool = False
+    emptied: bool = False
+    """Whether there are to be no rules at all."""
     text: bytes | None = field(default=None, repr=False)
     """The whole file as its author wrote it; a store that is a file then keeps every comment in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class HistoryEntry:
     """A change that was made."""
 
     revision: int
     action: str
     author: str
     at: float
-    changes: tuple[Change, ...]
+    changes: tuple[RuleChange, ...]
     note: str = ""
     forced: bool = False
     version: int = 0
@@ -121,8 +134,10 @@ class Source(Protocol):
 
     ordered: bool
     """Whether an older version is proof of a server that lags; a file may be put back by its owner."""
+    separate: bool
+    """Whether each document stands for itself, so that a bad one says nothing against the others."""
     warnings: tuple[str, ...]
-    """What an operator should know about this place, once it has been read: that anybody may write to it, say."""
+    """Warnings for the operator about this source, once it has been read: that anyone may write to it, for example."""
 
     def __str__(self) -> str:
         """Where it is, without secrets."""
@@ -144,7 +159,7 @@ class Source(Protocol):
         """A fresh one of the same place, for a forked child; it touches nothing of the old one."""
 
 
-class Store(Source, Protocol):
+class RuleStore(Source, Protocol):
     """A source that can be changed."""
 
     def read_for_edit(self) -> Snapshot:
@@ -156,10 +171,12 @@ class Store(Source, Protocol):
     def name_for(self, rule_id: str) -> str:
         """The name of the document for a new rule."""
 
-    def commit(self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None) -> Entry:
+    def commit(
+        self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None
+    ) -> HistoryEntry:
         """Make the change, if nothing has changed since `expected` was read; else raise `VersionConflict`."""
 
-    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[Entry]:
+    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[HistoryEntry]:
         """The newest changes, the newest first."""
 
     def text_after(self, revision: int) -> bytes | None:

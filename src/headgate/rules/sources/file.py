@@ -1,14 +1,14 @@
-"""Rules in a file: watched, replaced as a whole or not at all, and with a history beside it.
+"""Rules in a file: watched, replaced atomically, and with a history next to it.
 
     rules.yaml            the rules, as a person writes them
     rules.yaml.history    one JSON line for every change that was made through Headgate
 
-A file has no version of its own, and its owner may well put an older one back: the newest content is the newest version.
-What matters to an editor is whether the content is still the one that it saw.
+A file has no version of its own, and its owner may well put an older one back: the newest content is the newest
+version. What matters to an editor is whether the content is still the one that it saw.
 
-The folder and the history are locked while a change is made. The new content is put on the disk beside the file first, where
-a full disk harms nobody; then the line in the history, so that no change goes unrecorded; then it takes the file's place, and
-from there on the change is made, whatever happens.
+The folder and the history are locked while a change is made. The new content is put on the disk beside the file first,
+where a full disk harms nobody; then the line in the history, so that no change goes unrecorded; then it takes the
+file's place, and from there on the change is made, whatever happens.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import ConfigError
-from ...whole_file import (
+from ..._atomic_file import (
     copy_access,
     lock,
     open_folder,
@@ -33,20 +32,23 @@ from ...whole_file import (
     write_all,
     write_beside,
 )
-from ..reading import read_file
+from ...errors import ConfigError
+from ..format.file_reading import FileContent, read_with_status
 from .base import (
     KEPT_ENTRIES,
     Edit,
-    Entry,
     Head,
+    HistoryEntry,
     Progress,
     Snapshot,
     SourceError,
+    SourceLost,
     VersionConflict,
 )
 from .file_text import changed_text, rules_of
 from .file_watch import FileWatch
 from .journal import as_bytes, as_text, conflict_with, decode_entry, encode_entry, entry_of
+from .whole_file import RestlessError, WholeFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -62,6 +64,7 @@ class FileStore:
     """The rules in one file."""
 
     ordered = False
+    separate = False
     warnings: tuple[str, ...] = ()
 
     def __init__(self, location: Location) -> None:
@@ -69,6 +72,7 @@ class FileStore:
         self._path = Path(location.path).absolute()
         self._history = self._path.with_name(self._path.name + ".history")
         self._watch: FileWatch | None = None
+        self._whole: WholeFile | None = None
 
     def __str__(self) -> str:
         return str(self._location)
@@ -81,6 +85,7 @@ class FileStore:
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify` whenever the file may have changed."""
         self._watch = FileWatch([self._path, self._history], notify)
+        self._whole = WholeFile(self._read_with_status, self._has_written, self._watch.rest)
         self._watch.start()
 
     def close(self) -> None:
@@ -95,8 +100,13 @@ class FileStore:
     # Reading
 
     def read(self) -> Snapshot:
-        """The file as it is now."""
-        data = self._read()
+        """The file as it is now; while it is followed, once it is whole."""
+        try:
+            data = self._read() if self._whole is None else self._whole.read()
+        except RestlessError:
+            raise SourceError(
+                f"{self._path} is being written to; write to another file and rename it"
+            ) from None
         with contextlib.suppress(OSError):
             version = self._path.stat().st_mtime_ns
             return self._snapshot(data, version)
@@ -123,7 +133,7 @@ class FileStore:
         """Rules in one file have no names but their ids."""
         return rule_id
 
-    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[Entry]:
+    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[HistoryEntry]:
         """The newest changes, the newest first."""
         return [self._entry(line) for line in reversed(self._lines()[-limit:])]
 
@@ -136,7 +146,9 @@ class FileStore:
 
     # Writing
 
-    def commit(self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None) -> Entry:
+    def commit(
+        self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None
+    ) -> HistoryEntry:
         """Make the change, if the file's content is still the expected one; else raise `VersionConflict`."""
         target = real(self._path)
         try:
@@ -150,7 +162,9 @@ class FileStore:
                 transient=False,
             ) from error
 
-    def _commit(self, edit: Edit, expected: Snapshot, history: FileIO, target: Path) -> Entry:
+    def _commit(
+        self, edit: Edit, expected: Snapshot, history: FileIO, target: Path
+    ) -> HistoryEntry:
         history.seek(0)
         lines = _decoded(history.read())
         before = self._read() if self._path.exists() else b""
@@ -158,21 +172,20 @@ class FileStore:
             raise self._conflict(before, lines)
         after, warning = self._text(edit, before)
         entry = entry_of(edit, (lines[-1]["revision"] if lines else 0) + 1)
-        line = self._encoded(entry, before, after, lines)
-        part, version = write_beside(target, after)
-        end = history.seek(0, os.SEEK_END)
-        try:
-            self._append(history, line)
-            part.replace(target)
-        except BaseException:
-            if part.exists():  # Else it has taken its place, and the change is made.
-                history.truncate(end)
-                part.unlink()
-            raise
+        line = self._encoded(entry, before, after, lines, emptied=edit.emptied)
+        with write_beside(target, after) as part:
+            end = history.seek(0, os.SEEK_END)
+            try:
+                self._append(history, line)
+                part.replace(target)
+            except BaseException:
+                if part.path.exists():  # Else it has taken its place, and the change is made.
+                    history.truncate(end)
+                raise
         if len(lines) >= KEPT_ENTRIES or end + len(line) > MAX_HISTORY_BYTES:
             with contextlib.suppress(OSError):  # The next change will do it.
                 self._shorten()
-        return replace(entry, version=version, warning=warning)
+        return replace(entry, version=part.mtime_ns, warning=warning)
 
     def _append(self, history: FileIO, line: bytes) -> None:
         """Write a line to the end of the history, and have it on the disk."""
@@ -195,8 +208,8 @@ class FileStore:
             sync_folder(folder)
         except OSError as error:
             raise SourceError(
-                f"{self._path} was changed, and the disk does not confirm it: {error.strerror}; after a "
-                "power failure it may be as before",
+                f"{self._path} was changed, but the disk does not confirm it: {error.strerror}; after a "
+                "power failure it may be unchanged",
                 transient=False,
             ) from error
 
@@ -208,11 +221,17 @@ class FileStore:
             for change in edit.changes
         }
         text, kept = changed_text(as_text(before), changes, self._path.name)
-        warning = f"{self._path.name} had to be written anew, and its comments are gone"
+        warning = f"{self._path.name} had to be rewritten, and its comments are gone"
         return as_bytes(text), "" if kept else warning
 
     def _encoded(
-        self, entry: Entry, before: bytes, after: bytes, lines: Sequence[Mapping[str, Any]]
+        self,
+        entry: HistoryEntry,
+        before: bytes,
+        after: bytes,
+        lines: Sequence[Mapping[str, Any]],
+        *,
+        emptied: bool,
     ) -> bytes:
         data, _ = encode_entry(entry, "", whole=NO_LIMIT, part=NO_LIMIT)
         line = {**json.loads(data), "digest": _digest(after), "text": as_text(after)}
@@ -220,6 +239,8 @@ class FileStore:
             line["text_before"] = as_text(before)  # Somebody changed it by hand.
         forced = lines[-1]["last_forced"] if lines else 0
         line["last_forced"] = entry.revision if entry.forced else forced
+        if emptied:
+            line["emptied"] = entry.revision
         return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
     def _conflict(self, now: bytes, lines: Sequence[Mapping[str, Any]]) -> VersionConflict:
@@ -234,10 +255,19 @@ class FileStore:
     # Files
 
     def _read(self) -> bytes:
+        return self._read_with_status().data
+
+    def _read_with_status(self) -> FileContent:
         try:
-            return read_file(self._path)
+            return read_with_status(self._path)
         except ConfigError as error:
-            raise SourceError(str(error)) from error
+            kind = SourceError if os.path.lexists(self._path) else SourceLost
+            raise kind(str(error)) from error
+
+    def _has_written(self, data: bytes) -> bool:
+        """Whether this content is the newest that Headgate wrote."""
+        lines = self._lines()
+        return bool(lines) and lines[-1]["digest"] == _digest(data)
 
     def _snapshot(self, data: bytes, version: int) -> Snapshot:
         lines = self._lines()
@@ -255,12 +285,12 @@ class FileStore:
         except OSError:
             return []
 
-    def _entry(self, line: Mapping[str, Any]) -> Entry:
+    def _entry(self, line: Mapping[str, Any]) -> HistoryEntry:
         return decode_entry(json.dumps(line).encode(), (), f"a line of {self._history}")
 
     @contextlib.contextmanager
     def _locked_history(self, folder: int | None) -> Iterator[FileIO]:
-        """The history, for one editor at a time, also of those who know the file by another name and have a history there.
+        """The history, for one editor at a time, even if another one knows the file by a different name.
 
         Unbuffered: what could not be written is not tried again on closing.
         """
@@ -315,6 +345,7 @@ def _head(line: Mapping[str, Any]) -> Head:
         at=line["at"],
         action=line["action"],
         forced=line["last_forced"],
+        emptied=line.get("emptied", 0),
     )
 
 

@@ -1,8 +1,8 @@
-"""Changing one rule in a file that a person wrote, and nothing else in it. Pure.
+"""Changing one rule in a hand-written file, and nothing else in it. Pure.
 
 In a YAML file with one rule per item of a block list, only the lines of that item are replaced, removed or added;
-comments elsewhere stay where they are. A file of any other shape (JSON, `[...]`, a single rule) is written anew, and the
-caller is told that its comments are gone. Either way the result is read again and compared with what was wanted.
+comments elsewhere stay where they are. A file of any other shape (JSON, `[...]`, a single rule) is written anew, and
+the caller is told that its comments are gone. Either way the result is read again and compared with what was wanted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Final
 import yaml
 
 from ...errors import ConfigError
-from ..document import read_document
-from ..pacing import unhurried
-from ..parse import parse_rules
+from ..format.document import read_document
+from ..format.parse import parse_rules
+from ..pacing import no_pause
 
 PLAIN: Final = re.compile(r"(?:[A-Za-z_/][A-Za-z0-9_/*.{}-]*|[0-9]+/[a-z]+)(?: [A-Za-z0-9_/.-]+)*")
 """Texts that mean the same in every YAML without quotes, unless they are one of these words."""
@@ -144,7 +144,7 @@ def _as_item(rule: Mapping[str, Any], column: int) -> list[str]:
 
 def _anew(text: str, rules: Sequence[Mapping[str, Any]], name: str) -> str:
     """The whole file again, from its values."""
-    found = read_document(text, name, pause=unhurried).value if text else None
+    found = read_document(text, name, pause=no_pause).value if text else None
     others = found if isinstance(found, dict) and "rules" in found else {}
     # Every rule has the defaults filled in.
     whole = {key: value for key, value in others.items() if key not in ("defaults", "rules")}

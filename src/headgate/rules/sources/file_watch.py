@@ -1,4 +1,4 @@
-"""Noticing that a file has changed, however its owner did it.
+"""Detecting that a file has changed, however it was changed.
 
 Folders are watched, not files: most editors and every careful program put a new file in the place of the old one, and
 then a watch on the old one would be silent for ever. Where the file is a symbolic link, the folder that it leads to is
@@ -54,6 +54,10 @@ class FileWatch:
         self._seen = self._signatures()
         self._watching.set()
         self._thread.start()
+
+    def rest(self, seconds: float) -> bool:
+        """Wait; says whether the watch was stopped meanwhile."""
+        return self._stop.wait(seconds)
 
     def stop(self) -> None:
         """End the thread."""

@@ -1,4 +1,4 @@
-"""How changes are written down: entries, and the head that points to the newest of them. Pure.
+"""The format of the history: entries, and the head that points to the newest one. Pure.
 
     rules.history               the head: revision, author, whether its change is complete
     rules.history/0000000012    the entry of revision 12: who, when, and every rule before and after
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
-from .base import KEPT_ENTRIES, Change, Edit, Entry, Head, SourceError, VersionConflict
+from .base import KEPT_ENTRIES, Edit, Head, HistoryEntry, RuleChange, SourceError, VersionConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ PART_NAME: Final = re.compile(r"([0-9]{10})\.[0-9a-f]+\.[0-9]{4}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class JournalHead:
     """The head as it is stored."""
 
     head: Head
@@ -39,18 +39,18 @@ class Mark:
     """Whether the change is only announced: until it is complete, what was there before still holds."""
 
 
-def encode_mark(mark: Mark) -> bytes:
+def encode_mark(mark: JournalHead) -> bytes:
     """The head as JSON."""
     return _dump({"format": FORMAT, **asdict(mark)})
 
 
-def decode_mark(data: bytes, where: str) -> Mark:
+def decode_mark(data: bytes, where: str) -> JournalHead:
     """Read what `encode_mark` wrote."""
     try:
         found = json.loads(data)
         _require_format(found, where)
         previous = found["previous"]
-        return Mark(
+        return JournalHead(
             head=Head(**found["head"]),
             nonce=str(found["nonce"]),
             previous=None if previous is None else Head(**previous),
@@ -58,12 +58,12 @@ def decode_mark(data: bytes, where: str) -> Mark:
         )
     except (ValueError, TypeError, KeyError):
         raise SourceError(
-            f"{where} was not written by Headgate, or is torn; remove it to begin a new history",
+            f"{where} was not written by Headgate, or is damaged; remove it to start a new history",
             transient=False,
         ) from None
 
 
-def finished(mark: Mark) -> Mark:
+def finished(mark: JournalHead) -> JournalHead:
     """The same change, complete."""
     return replace(mark, writing=False)
 
@@ -73,9 +73,9 @@ def entry_name(revision: int) -> str:
     return f"{revision:010d}"
 
 
-def entry_of(edit: Edit, revision: int) -> Entry:
+def entry_of(edit: Edit, revision: int) -> HistoryEntry:
     """What will be remembered of an edit."""
-    return Entry(
+    return HistoryEntry(
         revision=revision,
         action=edit.action,
         author=edit.author,
@@ -87,7 +87,7 @@ def entry_of(edit: Edit, revision: int) -> Entry:
 
 
 def encode_entry(
-    entry: Entry, nonce: str, *, whole: int, part: int
+    entry: HistoryEntry, nonce: str, *, whole: int, part: int
 ) -> tuple[bytes, Mapping[str, bytes]]:
     """An entry as JSON, and the parts that it had to be cut into, by name: none if it is at most `whole` bytes."""
     about = {
@@ -120,7 +120,7 @@ def nonce_of(data: bytes) -> str:
     return str(json.loads(data).get("nonce", ""))
 
 
-def decode_entry(data: bytes, parts: Iterable[bytes], where: str) -> Entry:
+def decode_entry(data: bytes, parts: Iterable[bytes], where: str) -> HistoryEntry:
     """Put an entry together again."""
     try:
         found = json.loads(data)
@@ -128,18 +128,18 @@ def decode_entry(data: bytes, parts: Iterable[bytes], where: str) -> Entry:
         changes: list[dict[str, Any]] = (
             json.loads(b"".join(parts)) if found.get("parts") else found["changes"]
         )
-        return Entry(
+        return HistoryEntry(
             revision=int(found["revision"]),
             action=str(found["action"]),
             author=str(found["author"]),
             at=float(found["at"]),
             note=str(found["note"]),
             forced=bool(found["forced"]),
-            changes=tuple(Change(**change) for change in changes),
+            changes=tuple(RuleChange(**change) for change in changes),
         )
     except (ValueError, TypeError, KeyError):
         raise SourceError(
-            f"{where} is torn or was not written by Headgate", transient=False
+            f"{where} is damaged or was not written by Headgate", transient=False
         ) from None
 
 
@@ -184,7 +184,7 @@ def as_bytes(text: str) -> bytes:
 def _require_format(found: Mapping[str, Any], where: str) -> None:
     if found["format"] != FORMAT:
         raise SourceError(
-            f"{where} has format {found['format']!r}, and this version of Headgate reads {FORMAT}; "
+            f"{where} has format {found['format']!r}, but this version of Headgate reads {FORMAT}; "
             "upgrade it",
             transient=False,
         )

@@ -1,4 +1,4 @@
-"""Where rules are kept, as a URL says it.
+"""The URL of a source of rules.
 
     rules.yaml    file:rules.yaml    file:///etc/headgate/rules.yaml
     zookeeper://user:password@host:2181,host:2181/config/ratelimit/rules?acl=private
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
+from ..._query import one_of, read_query, seconds_between, yes_or_no
 from ...errors import ConfigError
-from ...query import one_of, read_query, seconds_between, yes_or_no
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,11 +73,11 @@ def parse_location(where: str | Path) -> Location:
         return _file(where)
     if "://" not in where:
         if not where:
-            raise ConfigError("the place of the rules is empty; give a file or a URL")
+            raise ConfigError("the source of the rules is empty; give a file or a URL")
         return Location(scheme="file", path=where)
     if scheme not in OPTIONS:
         raise ConfigError(
-            f"rules cannot be kept in {scheme!r}; there are file:, zookeeper:// and etcd://"
+            f"{scheme!r} is not a source of rules; use file:, zookeeper:// or etcd://"
         )
     return _servers(scheme, where)
 
@@ -87,7 +87,7 @@ def _file(where: str) -> Location:
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise ConfigError("a file is written file:rules.yaml or file:///etc/rules.yaml")
+            raise ConfigError("write a file as file:rules.yaml or file:///etc/rules.yaml")
         rest = slash + path
     if not rest:
         raise ConfigError("file: needs a path, such as file:rules.yaml")
@@ -99,11 +99,11 @@ def _servers(scheme: str, where: str) -> Location:
         parts = urlsplit(where)
     except ValueError:  # Its message quotes the URL.
         raise ConfigError(
-            f"the {scheme} URL cannot be read; see the brackets of its address"
+            f"the {scheme} URL is invalid; check the brackets of its address"
         ) from None
     if parts.fragment or "@" in parts.path + parts.query:
         raise ConfigError(
-            f"the {scheme} URL cannot be read; in a name or password write / as %2F, ? as %3F, "
+            f"the {scheme} URL is invalid; in a name or password write / as %2F, ? as %3F, "
             "# as %23 and @ as %40"
         )
     userinfo, _, hosts = parts.netloc.rpartition("@")
@@ -135,16 +135,16 @@ def _host(scheme: str, text: str) -> str:
         host, port = text, str(DEFAULT_PORT[scheme])
     # The text is not repeated: a password that was not escaped may have ended up there.
     if not host:
-        raise ConfigError(f"a host is missing in the {scheme} URL")
+        raise ConfigError(f"the {scheme} URL has no host")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and 1 <= int(port) <= 65_535):
-        raise ConfigError(f"a port in the {scheme} URL is a number from 1 to 65535")
+        raise ConfigError(f"a port in the {scheme} URL must be a number from 1 to 65535")
     return f"{host}:{port}"
 
 
 def _options(scheme: str, query: str) -> dict[str, Any]:
     options = read_query(query, OPTIONS[scheme])
     if options.get("tls") is False and "ca_file" in options:
-        raise ConfigError("ca_file asks for TLS and tls=no forbids it; leave one out")
+        raise ConfigError("ca_file needs TLS, but tls=no turns it off; leave one out")
     if ("cert_file" in options) != ("key_file" in options):
         raise ConfigError("cert_file and key_file belong together; give both")
     return options

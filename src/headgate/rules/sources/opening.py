@@ -10,12 +10,12 @@ from .location import parse_location
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .base import Store
+    from .base import RuleStore
 
 EXTRAS: Final = {"file": "rules", "zookeeper": "zookeeper", "etcd": "etcd"}
 
 
-def open_store(where: str | Path) -> Store:
+def open_store(where: str | Path) -> RuleStore:
     """The place where rules are kept; opening it does not yet mean that it can be reached."""
     location = parse_location(where)
     try:

@@ -1,4 +1,4 @@
-"""TreeStore: one node a rule, and changes of any size that everybody sees as one. ZooKeeper and etcd are shells on it.
+"""TreeStore: one node per rule, and changes of any size that appear atomic. ZooKeeper and etcd are built on it.
 
 Both can change several nodes in one transaction, under the condition that certain nodes have not changed. Beside the
 rules stands the *head*, a node that every change made here rewrites. An edit is made under the condition that the head
@@ -25,10 +25,19 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from .base import KEPT_ENTRIES, Edit, Entry, Head, Progress, Snapshot, SourceError, VersionConflict
+from .base import (
+    KEPT_ENTRIES,
+    Edit,
+    Head,
+    HistoryEntry,
+    Progress,
+    Snapshot,
+    SourceError,
+    VersionConflict,
+)
 from .journal import (
     ENTRY_NAME,
-    Mark,
+    JournalHead,
     as_bytes,
     as_text,
     conflict_with,
@@ -45,7 +54,7 @@ from .journal import (
     parts_of,
     unescape,
 )
-from .nodes import Node, Outrun, State, Unsure, Write, rule_id_of
+from .tree_nodes import ConcurrentChange, State, TreeNode, UnknownOutcome, Write, rule_id_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -61,6 +70,7 @@ class TreeStore(ABC):
     """The part of a store that knows what changes mean; what is abstract knows how to carry them out."""
 
     ordered = True
+    separate = True
     warnings: tuple[str, ...] = ()
     max_value_bytes: ClassVar[int]
     max_transaction_bytes: ClassVar[int]
@@ -71,10 +81,12 @@ class TreeStore(ABC):
         """Read everything, as it was at one moment; raises `SourceError`."""
 
     @abstractmethod
-    def _transact(self, writes: Sequence[Write], head: Node | None, new_head: bytes | None) -> int:
+    def _transact(
+        self, writes: Sequence[Write], head: TreeNode | None, new_head: bytes | None
+    ) -> int:
         """Carry out all or nothing, if head and nodes are as given, and return the version that it made.
 
-        Raises `Outrun` if a condition did not hold, `Unsure` if there was no answer.
+        Raises `ConcurrentChange` if a condition did not hold, `UnknownOutcome` if there was no answer.
         """
 
     @abstractmethod
@@ -132,7 +144,7 @@ class TreeStore(ABC):
         """The name of the node for a new rule."""
         return escape(rule_id)
 
-    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[Entry]:
+    def history(self, limit: int = KEPT_ENTRIES) -> Sequence[HistoryEntry]:
         """The newest changes, the newest first."""
         head = self.read().head
         names = [name for name in self._entry_names() if ENTRY_NAME.fullmatch(name)]
@@ -145,7 +157,9 @@ class TreeStore(ABC):
 
     # Writing
 
-    def commit(self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None) -> Entry:
+    def commit(
+        self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None
+    ) -> HistoryEntry:
         """Make the change, if nothing has changed since `expected` was read; else raise `VersionConflict`."""
         self._require_small(edit)
         state = expected.token
@@ -162,9 +176,10 @@ class TreeStore(ABC):
             at=edit.at,
             action=edit.action,
             forced=revision if edit.forced else (expected.head.forced if expected.head else 0),
+            emptied=revision if edit.emptied else 0,
         )
         writes = [Write("entry", entry_name(revision), data, None), *_writes(entry, state)]
-        mark = Mark(head=head, nonce=nonce, previous=expected.head)
+        mark = JournalHead(head=head, nonce=nonce, previous=expected.head)
         if not parts and self._fits(writes):
             version = self._begin(writes, state, mark)
         else:
@@ -177,7 +192,7 @@ class TreeStore(ABC):
         self._prune(revision)
         return replace(entry, version=version)
 
-    def _begin(self, writes: Sequence[Write], state: State, mark: Mark) -> int:
+    def _begin(self, writes: Sequence[Write], state: State, mark: JournalHead) -> int:
         """Carry out the transaction that decides who wins, and return the version that it made."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         unsure = False
@@ -187,20 +202,20 @@ class TreeStore(ABC):
             except VersionConflict:
                 raise
             except SourceError as error:
-                unsure = unsure or isinstance(error, Unsure)
+                unsure = unsure or isinstance(error, UnknownOutcome)
                 if not unsure:
                     raise
                 if time.monotonic() > deadline:
                     raise SourceError(
                         f"{self} does not answer; the change may have been made, 'headgate rules "
-                        "history' will tell"
+                        "history' shows whether it was"
                     ) from error
             time.sleep(PAUSE_SECONDS)
 
-    def _try(self, writes: Sequence[Write], state: State, mark: Mark) -> int:
+    def _try(self, writes: Sequence[Write], state: State, mark: JournalHead) -> int:
         try:
             return self._transact(writes, state.head, encode_mark(mark))
-        except Outrun:
+        except ConcurrentChange:
             now = self._load()
             if self._is_in(now, mark):  # By an earlier try, whose answer was lost.
                 return now.version
@@ -228,7 +243,7 @@ class TreeStore(ABC):
                     return state.version
                 return self._roll_forward(state, mark, progress)
             except (
-                Outrun
+                ConcurrentChange
             ):  # Somebody else is finishing it too, or changed a node with another tool.
                 if time.monotonic() > deadline:
                     raise SourceError(f"{self} changes faster than it can be written") from None
@@ -237,7 +252,7 @@ class TreeStore(ABC):
                     raise
             time.sleep(PAUSE_SECONDS)
 
-    def _roll_forward(self, state: State, mark: Mark, progress: Progress | None) -> int:
+    def _roll_forward(self, state: State, mark: JournalHead, progress: Progress | None) -> int:
         entry = self._entry(mark.head.revision)
         writes = _writes(entry, state)
         batches = list(self._batches(writes)) or [[]]
@@ -285,17 +300,17 @@ class TreeStore(ABC):
 
     # Understanding
 
-    def _mark(self, state: State) -> Mark | None:
+    def _mark(self, state: State) -> JournalHead | None:
         if state.head is None or not state.head.data:
             return None
         return decode_mark(state.head.data, f"the head of {self}")
 
-    def _entry(self, revision: int) -> Entry:
+    def _entry(self, revision: int) -> HistoryEntry:
         (data,) = self._entries([entry_name(revision)])
         where = f"revision {revision} of {self}"
         return decode_entry(data, self._entries(parts_of(data)), where)
 
-    def _is_in(self, state: State, mark: Mark) -> bool:
+    def _is_in(self, state: State, mark: JournalHead) -> bool:
         """Whether the change was made, perhaps with others on top of it by now."""
         now = self._mark(state)
         if now is None or now.head.revision < mark.head.revision:
@@ -305,7 +320,7 @@ class TreeStore(ABC):
         (data,) = self._entries([entry_name(mark.head.revision)])
         return nonce_of(data) == mark.nonce
 
-    def _conflict(self, state: State, mark: Mark) -> VersionConflict:
+    def _conflict(self, state: State, mark: JournalHead) -> VersionConflict:
         now = self._mark(state)
         if now is None or now.head.revision < mark.head.revision:
             return VersionConflict(
@@ -317,7 +332,7 @@ class TreeStore(ABC):
         )
 
 
-def _writes(entry: Entry, state: State) -> list[Write]:
+def _writes(entry: HistoryEntry, state: State) -> list[Write]:
     """What is left to do until every rule is as the entry wants it."""
     return [
         Write("rule", change.name, data, node)

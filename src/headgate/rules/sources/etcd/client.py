@@ -1,11 +1,11 @@
-"""A thin client for etcd: one channel per server, own deadlines, and no call that is repeated in secret.
+"""A thin client for etcd: one channel per server, our own deadlines, and no hidden retries.
 
 Calls go to one server until it fails; then to the next. A server that let a call time out, or that cannot be
 reached, is passed over for a while. Every call says `hasleader`, so a server that is cut off from the others answers
 at once that it knows no leader, instead of not at all.
 
-What has certainly not been carried out is tried on the next server. A write without an answer is `Unsure`; what to do
-about that is for the caller to decide.
+What has certainly not been carried out is tried on the next server. A write without an answer is `UnknownOutcome`; what
+to do about that is for the caller to decide.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aetcd.rpc import rpc_pb2 as messages
 
 from ..base import SourceError
 from ..location import Location, uses_tls
-from ..nodes import Unsure
+from ..tree_nodes import UnknownOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,7 +64,7 @@ class EtcdClient:
         self._authenticating = threading.Lock()
 
     def call(self, method: str, request: Any, *, writing: bool = False) -> Any:
-        """Ask the cluster; raises `SourceError`, or `Unsure` for a write that may have been carried out."""
+        """Ask the cluster; raises `SourceError`, or `UnknownOutcome` for a write that may have been carried out."""
         problem: SourceError | None = None
         for server in self._in_order():
             if self._closed:
@@ -75,7 +75,7 @@ class EtcdClient:
                 continue
             except grpc.RpcError as error:
                 problem = self._explained(error, writing=writing)
-                if not problem.transient or isinstance(problem, Unsure):
+                if not problem.transient or isinstance(problem, UnknownOutcome):
                     raise problem from error
         raise problem or SourceError(f"{self._location} is closed", transient=False)
 
@@ -83,14 +83,21 @@ class EtcdClient:
         self, requests: Iterator[Any], use: Callable[[Any, Callable[[], None]], None]
     ) -> None:
         """Open a stream of events on one server and hand it to `use`, with a way to end it; returns when it ends."""
+        try:
+            metadata = self._metadata()  # This may have to ask for a token first.
+        except grpc.RpcError as error:
+            raise self._explained(error, writing=False) from error
         server = self._in_order()[0]
-        stream = server.watch(requests, metadata=self._metadata())
+        try:
+            stream = server.watch(requests, metadata=metadata)
+        except ValueError:  # That is how a channel says that it was closed meanwhile.
+            raise SourceError(f"{self._location} is closed", transient=False) from None
         try:
             use(stream, stream.cancel)
         except grpc.RpcError as error:
             server.shun()
             if self._is_about_token(error):
-                self._token = ""
+                self._forget_token(metadata)
             raise self._explained(error, writing=False) from error
         finally:
             stream.cancel()
@@ -163,12 +170,12 @@ class EtcdClient:
         code, said = error.code(), str(error.details())
         message = f"{self._location} does not answer: {code.name.lower()}, {said}"
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Unsure(message) if writing else SourceError(message)
+            return UnknownOutcome(message) if writing else SourceError(message)
         if code == grpc.StatusCode.UNAVAILABLE:
             definite = not writing or any(words in said for words in NOT_SENT)
-            return SourceError(message) if definite else Unsure(message)
+            return SourceError(message) if definite else UnknownOutcome(message)
         if code in (grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
-            return Unsure(message) if writing else SourceError(message)
+            return UnknownOutcome(message) if writing else SourceError(message)
         return SourceError(f"{self._location} refused: {said}", transient=False)
 
 

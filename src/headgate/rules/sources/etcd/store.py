@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from aetcd.rpc import rpc_pb2 as messages
 
 from ..base import SourceError
-from ..nodes import Node, Outrun, State, Write, relevant
 from ..tree import TreeStore
+from ..tree_nodes import ConcurrentChange, State, TreeNode, Write, relevant
 from .client import EtcdClient
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class EtcdStore(TreeStore):
         answer = self._client.call("transact", both)
         rules, head = (response.response_range.kvs for response in answer.responses)
         found = {
-            kv.key[len(self._prefix) :].decode("utf-8", "backslashreplace"): Node(
+            kv.key[len(self._prefix) :].decode("utf-8", "backslashreplace"): TreeNode(
                 kv.value, kv.mod_revision
             )
             for kv in rules
@@ -98,12 +98,14 @@ class EtcdStore(TreeStore):
         return State(
             version,
             {name: found[name] for name in relevant(found)},
-            Node(head[0].value, head[0].mod_revision) if head else None,
+            TreeNode(head[0].value, head[0].mod_revision) if head else None,
         )
 
     # Writing
 
-    def _transact(self, writes: Sequence[Write], head: Node | None, new_head: bytes | None) -> int:
+    def _transact(
+        self, writes: Sequence[Write], head: TreeNode | None, new_head: bytes | None
+    ) -> int:
         compares = [_unchanged(self._head_key, head)]
         operations = []
         for write in writes:
@@ -115,7 +117,7 @@ class EtcdStore(TreeStore):
         request = messages.TxnRequest(compare=compares, success=operations)
         answer = self._client.call("transact", request, writing=True)
         if not answer.succeeded:
-            raise Outrun
+            raise ConcurrentChange
         return int(answer.header.revision)
 
     def _keep_part(self, name: str, data: bytes) -> None:
@@ -154,9 +156,9 @@ class EtcdStore(TreeStore):
 class _Watcher:
     """A thread that keeps a watch open, on whichever server answers, without a gap.
 
-    It waits until something has been read, for only then is there a revision to watch from. A server that hangs looks like
-    one that has nothing to tell, so it is asked for its progress now and then. (gRPC's own keep-alive will not do: etcd
-    hangs up on clients that use it often enough to be of use.)
+    It waits until something has been read, for only then is there a revision to watch from. A server that hangs looks
+    like one that has nothing to tell, so it is asked for its progress now and then. (gRPC's own keep-alive will not do:
+    etcd hangs up on clients that use it often enough to be of use.)
     """
 
     def __init__(
@@ -198,6 +200,8 @@ class _Watcher:
                 self._client.watch(self._created(self._requests), self._listen)
             except SourceError as error:
                 log.debug("the watch ended: %s", error)
+            except Exception:  # A bug here must not end the watching.
+                log.exception("the watch of %s failed", self._client)
             if self._stopped.is_set():
                 return
             was_open = self.open.is_set()
@@ -250,7 +254,7 @@ class _Watcher:
     def _forget_compacted(self, response: Any) -> None:
         """Go on from now, when what came before is gone; the reader is told, and reads everything."""
         if response.compact_revision:
-            log.info("etcd has compacted revision %d; the rules are read again", self._next)
+            log.info("etcd has compacted revision %d; reading the rules again", self._next)
             self._next = 0
             self._has_read.clear()
 
@@ -267,7 +271,7 @@ def _delete(key: bytes) -> Any:
     return messages.RequestOp(request_delete_range=messages.DeleteRangeRequest(key=key))
 
 
-def _unchanged(key: bytes, node: Node | None) -> Any:
+def _unchanged(key: bytes, node: TreeNode | None) -> Any:
     revision = 0 if node is None else node.version  # A key that is not there has revision 0.
     return messages.Compare(result=EQUAL, target=MOD, key=key, mod_revision=revision)
 

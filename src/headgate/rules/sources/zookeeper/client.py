@@ -1,4 +1,4 @@
-"""kazoo, set up: how it connects, who we are, who may touch what we make, and what it may tell the log."""
+"""The configuration of kazoo: connection, credentials, ACLs and logging."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_acl(location: Location) -> list[Any]:
         return list(OPEN_ACL_UNSAFE)
     if not location.username:
         raise SourceError(
-            f"acl={chosen} needs somebody to own the rules: zookeeper://user:password@host",
+            f"acl={chosen} needs an owner of the rules: zookeeper://user:password@host",
             transient=False,
         )
     own = [make_digest_acl(location.username, location.password, all=True)]

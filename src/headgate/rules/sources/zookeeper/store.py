@@ -1,13 +1,13 @@
 """Rules in ZooKeeper: one znode a rule, all of them watched.
 
-A version is a zxid, the number of a transaction: the highest of the last one that made or removed a rule (`pzxid` of the
-folder) and the last one that changed any (`mzxid`). Every change makes a higher one, whoever makes it and with whatever
-tool. A server may lag behind the others, so `sync` comes before every read.
+A version is a zxid, the number of a transaction: the highest of the last one that made or removed a rule (`pzxid` of
+the folder) and the last one that changed any (`mzxid`). Every change makes a higher one, whoever makes it and with
+whatever tool. A server may lag behind the others, so `sync` comes before every read.
 
 ZooKeeper can read only one znode at a time. A reading is therefore taken as one moment only if neither the head nor the
 folder has changed between its beginning and its end. Znodes are kept from one reading to the next for as long as their
-watch is silent. kazoo hands out events and answers in different threads; the fence makes sure that every event that came
-before an answer has been seen before the answer is used, so nothing is kept for too long.
+watch is silent. kazoo hands out events and answers in different threads; the fence makes sure that every event that
+came before an answer has been seen before the answer is used, so nothing is kept for too long.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kazoo.protocol.states import Callback, KazooState
 from kazoo.security import ANYONE_ID_UNSAFE, Permissions
 
 from ..base import Snapshot, SourceError
-from ..nodes import Node, Outrun, State, Unsure, Write, relevant
 from ..tree import TreeStore
+from ..tree_nodes import ConcurrentChange, State, TreeNode, UnknownOutcome, Write, relevant
 from .client import make_acl, make_client
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class ZooKeeperStore(TreeStore):
         version = max(
             stat.pzxid, _mzxid(head_now), *(kept.stat.mzxid for kept in found.values()), 0
         )
-        rules = {name: Node(kept.data, kept.stat.version) for name, kept in found.items()}
+        rules = {name: TreeNode(kept.data, kept.stat.version) for name, kept in found.items()}
         return State(version, rules, _node(head))
 
     def _fetch(self, names: Sequence[str]) -> dict[str, _Kept] | None:
@@ -222,14 +222,16 @@ class ZooKeeperStore(TreeStore):
         writing = Permissions.ALL & ~Permissions.READ
         if any(acl.id == ANYONE_ID_UNSAFE and acl.perms & writing for acl in acls):
             warning = (
-                f"anybody who reaches {self} may change its rules; give it a user and a password, "
+                f"anyone who can reach {self} may change its rules; set a user and a password, "
                 "as in zookeeper://user:password@host"
             )
             self.warnings = (warning,)
 
     # Writing
 
-    def _transact(self, writes: Sequence[Write], head: Node | None, new_head: bytes | None) -> int:
+    def _transact(
+        self, writes: Sequence[Write], head: TreeNode | None, new_head: bytes | None
+    ) -> int:
         self._require_connection()
         step = self._client.transaction()
         if head is None and new_head is not None:  # The entry will stand below it.
@@ -264,7 +266,7 @@ class ZooKeeperStore(TreeStore):
             if isinstance(result, RolledBackError) or not isinstance(result, Exception):
                 continue
             if isinstance(result, BadVersionError | NoNodeError | NodeExistsError):
-                raise Outrun
+                raise ConcurrentChange
             raise self._explained(result)
 
     def _keep_part(self, name: str, data: bytes) -> None:
@@ -324,20 +326,20 @@ class ZooKeeperStore(TreeStore):
         except (NoAuthError, AuthFailedError, NotEmptyError) as error:
             raise self._explained(error) from None
         except (KazooException, self._client.handler.timeout_exception) as error:
-            kind = Unsure if writing else SourceError
+            kind = UnknownOutcome if writing else SourceError
             raise kind(f"{self} does not answer: {type(error).__name__}") from error
 
     def _explained(self, error: Exception) -> SourceError:
         if isinstance(error, NoAuthError | AuthFailedError):
             who = self._location.username or "a client without a name"
             return SourceError(
-                f"{self} does not let {who} do this; see the user, the password and the ACL of "
+                f"{self} does not let {who} do this; check the user, the password and the ACL of "
                 f"{self._path}",
                 transient=False,
             )
         if isinstance(error, NotEmptyError):
             return SourceError(
-                f"a rule of {self} has znodes below it, which Headgate did not make; remove them",
+                f"a rule of {self} has znodes below it, which Headgate did not create; remove them",
                 transient=False,
             )
         return SourceError(f"{self} refused: {type(error).__name__} {error}", transient=False)
@@ -361,8 +363,8 @@ def _mzxid(stat: Any) -> int:
     return 0 if stat is None else int(stat.mzxid)
 
 
-def _node(found: tuple[bytes, Any] | None) -> Node | None:
-    return None if found is None else Node(found[0], found[1].version)
+def _node(found: tuple[bytes, Any] | None) -> TreeNode | None:
+    return None if found is None else TreeNode(found[0], found[1].version)
 
 
 def _nobody() -> None:

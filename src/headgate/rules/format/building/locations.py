@@ -1,0 +1,46 @@
+"""Where the fields of a mapping were written, and what an error of the library means at such a place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
+
+from ....errors import UsageError
+from ..error_collector import INVALID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from ..error_collector import At, ErrorCollector
+
+Where: TypeAlias = "Callable[[str], At]"
+"""The place of a field, by its name."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def inside(at: At) -> Where:
+    """Fields of the mapping at `at`."""
+    return lambda name: (at, name)
+
+
+def valid_items(items: Iterable[Any]) -> list[tuple[int, Any]]:
+    """The items that are sound, each with its place in the list."""
+    return [] if items is INVALID else [(i, it) for i, it in enumerate(items) if it is not INVALID]
+
+
+def attempt(
+    at: At, errors: ErrorCollector, make: Callable[P, T], *args: P.args, **named: P.kwargs
+) -> T | None:
+    """What `make` makes of these arguments, or an error at `at` in the words of its `UsageError`."""
+    try:
+        return make(*args, **named)
+    except UsageError as error:
+        add_usage_error(error, at, errors)
+        return None
+
+
+def add_usage_error(error: UsageError, at: At, errors: ErrorCollector) -> None:
+    """An error at `at` in the words of this error."""
+    message, _, remedy = str(error).partition("; ")
+    errors.add(at, message, remedy or "choose other values")

@@ -1,0 +1,1 @@
+"""Which rules a request meets, and what each charges it. Pure."""

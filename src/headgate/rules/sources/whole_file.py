@@ -1,0 +1,86 @@
+"""Whether a file is complete: it may still be being written, and half a rules file often parses, too.
+
+A file counts when one of these holds, and until then the rules before it stay:
+
+- it looked the same twice, `REST_SECONDS` apart;
+- nobody has touched it for a while;
+- it was written under another name, and took this one when it was complete, as careful programs do;
+- Headgate wrote it: then its history knows the content.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..format.file_reading import FileContent
+
+REST_SECONDS: Final = 0.3
+LONG_AGO_SECONDS: Final = 5.0
+"""More than clocks of two machines that share a disk should differ."""
+PATIENCE_SECONDS: Final = 5.0
+"""For how long a file that keeps changing is looked at."""
+
+
+class RestlessError(Exception):
+    """The file changes faster than it can be looked at."""
+
+
+class WholeFile:
+    """Reads one file, time and again, when it is whole.
+
+    `read` gives its content and its status, `is_known` says whether Headgate wrote a content, and `rest` waits so many
+    seconds and says whether waiting is over for good.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], FileContent],
+        is_known: Callable[[bytes], bool],
+        rest: Callable[[float], bool],
+    ) -> None:
+        self._read = read
+        self._is_known = is_known
+        self._rest = rest
+        self._last: FileContent | None = None
+
+    def read(self) -> bytes:
+        """The content; raises `RestlessError` if it is not whole in time."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        found = self._read()
+        while not self._is_whole(found):
+            if time.monotonic() > deadline or self._rest(REST_SECONDS):
+                raise RestlessError
+            before, found = found, self._read()
+            same_status = _signature(before.status) == _signature(found.status)
+            if same_status and before.data == found.data:
+                break
+        self._last = found
+        return found.data
+
+    def _is_whole(self, found: FileContent) -> bool:
+        last, status = self._last, found.status
+        if last is not None:
+            if found.data == last.data:
+                return True
+            if not os.path.samestat(status, last.status) and _was_renamed(status):
+                return True
+        return _is_old(status) or self._is_known(found.data)
+
+
+def _was_renamed(status: os.stat_result) -> bool:
+    """Whether something was done to the file after its last byte was written; a new name, most likely."""
+    return os.name != "nt" and status.st_ctime_ns > status.st_mtime_ns
+
+
+def _is_old(status: os.stat_result) -> bool:
+    age_seconds = time.time() - max(status.st_mtime, status.st_ctime)
+    return age_seconds > LONG_AGO_SECONDS
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
