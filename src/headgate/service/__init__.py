@@ -1,12 +1,20 @@
 """The service: checks, rules and management over HTTP, for gateways and for other languages.
 
-settings   what an operator can say, from where            node      one running process, and what it stands on
-checks     a question of the check API becomes a decision  server    listening, draining, worker processes
-wire       bodies in and out, and what is refused          protocol  the hot path, inside uvicorn's protocol
-headers    what a decision looks like in headers           asgi      the same endpoints as ordinary routes
-problems   errors as RFC 9457 bodies                       app       everything else, by FastAPI
-endpoints  from a body to a reply, for both ways           connection  order, time-outs and closing, for the protocol
+From the top down:
 
-One port serves all of it. `/check`, `/check/batch` and `/decide` are answered inside the protocol, without the framework; what
-is not the plain case of them goes to the ASGI route of the same path, which shares decoder, checks and texts.
+process      listening, draining, worker processes
+app          everything that one port serves, put together
+management   /api, /health and /metrics, a module per topic
+http         the check API on the wire: gates, endpoints, the fast path inside uvicorn's protocol, ASGI routes, pages
+resp         the Redis protocol on the wire: CL.THROTTLE, and packed calls of the remote engine
+front        what the service does for its callers, without bytes: checks, batches, rules, reservations, slots
+node         one running process and what it stands on: limiter, board, recorder, tokens, audit log
+telemetry    counts, metrics, logs, traces, and whether the store answers
+promises     what holds with given settings
+settings     what an operator can say; settings_loading reads it
+security     tokens, hosts, TLS, the audit log
+
+`/check`, `/check/batch` and `/decide` are answered inside the protocol, without the framework; what is not the plain
+case of them goes to the ASGI route of the same path, which has the same gates and endpoints. Imports point down this
+list, and `make check` holds them to it.
 """

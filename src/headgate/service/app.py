@@ -1,13 +1,13 @@
-"""The application: everything that is not hot, by FastAPI, on the same port.
+"""The application: everything but the hot path, in FastAPI, on the same port.
 
-It also holds the ASGI routes of the hot endpoints, for requests that the protocol leaves alone and for other servers than ours.
-Errors of any kind leave as problems (RFC 9457), as on the hot path.
+It also holds the ASGI routes of the hot endpoints, for requests that the protocol leaves alone and for other servers
+than ours. Errors of any kind leave as problems (RFC 9457), as on the hot path.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
 
@@ -16,13 +16,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from .. import __version__
-from . import openapi, page
-from .asgi import check_routes, response
-from .desk import desk_of
-from .endpoints import Endpoints
-from .headers import process_time_line
-from .management import routers
-from .problems import (
+from ..headers import process_time_line
+from .http import openapi, pages
+from .http.endpoints import Endpoints
+from .http.problems import (
     BAD_REQUEST,
     BAD_VALUE,
     FAILED,
@@ -31,11 +28,14 @@ from .problems import (
     UNAUTHORIZED,
     WHERE_TO_LOOK,
     WRONG_METHOD,
-    Kind,
     ProblemError,
+    ProblemType,
     wrong_method,
 )
-from .saying import of_pydantic
+from .http.routes import check_routes, response
+from .http.value_errors import of_pydantic
+from .live.feed import LiveFeed
+from .management import routers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,12 +54,14 @@ KINDS: Final = {
 
 def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
     """The application of a node. Its lifespan starts and stops the node."""
+    feed = LiveFeed(node) if node.settings.dashboard else None
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await node.start()
         try:
-            yield
+            async with nullcontext() if feed is None else feed.running():
+                yield
         finally:
             await node.stop()
 
@@ -73,7 +75,9 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
         redirect_slashes=False,  # One spelling of each address.
     )
     app.router.routes.extend(check_routes(node, endpoints or Endpoints(node)))
-    app.router.routes.extend(page.page_routes(desk_of(node), app))
+    app.router.routes.extend(pages.page_routes(node, app))
+    if feed is not None:
+        app.include_router(feed.router)
     for router in routers(node):
         app.include_router(router)
     openapi.describe(app, node.settings)
@@ -121,7 +125,7 @@ async def _on_http_error(_: Request, error: Exception) -> Response:
         return response(ProblemError(NOT_FOUND, WHERE_TO_LOOK).reply())
     kind = KINDS.get(error.status_code)
     if kind is None:
-        kind = Kind(error.status_code, f"http-{error.status_code}", str(error.detail))
+        kind = ProblemType(error.status_code, f"http-{error.status_code}", str(error.detail))
     lines = "".join(f"{name.lower()}: {value}\r\n" for name, value in headers.items())
     return response(ProblemError(kind, str(error.detail), lines=lines.encode()).reply())
 
@@ -135,4 +139,4 @@ async def _on_invalid(_: Request, error: Exception) -> Response:
 async def _on_bug(request: Request, error: Exception) -> Response:
     log = logging.getLogger("headgate.service")
     log.error("a request failed", exc_info=error, extra={"path": request.url.path})
-    return response(ProblemError(FAILED, "the log of the service says why").reply())
+    return response(ProblemError(FAILED, "see the service's log").reply())

@@ -1,181 +1,142 @@
-"""Node: one running process of the service, and everything it stands on.
+"""Node: one running process of the service, and its parts.
 
-The parts are attributes, so that each can be replaced by a test or by a larger build: the limiter decides, the board tells what
-people have set (limits for one key, bans), the recorder counts. What is here by default works in one process and needs
-nothing else.
-
-On the hot path two things are asked of the parts: `board.view` is looked into before a keyed check, and `recorder.record` is
-called after every decision. Both are plain calls without I/O.
+The limiter decides, the board has per-key settings (limits, bans) and the other nodes' data, and the recorder counts.
+`auth` authenticates callers; changes go into `audit`. One constructor builds all of it from the settings, and reports
+invalid ones as a `ConfigError`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+import asyncio
+import socket
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
+from .. import __version__
+from ..adaptive import AdaptiveControl
 from ..aio import AsyncLimiter
-from ..clock import SystemClock
+from ..algorithms import Adaptive
+from ..board import Board, NodeIdentity
+from ..board.opening import open_board_store
+from ..engines.registry import NodeDoor, kind_of
+from ..errors import ConfigError
+from ..guards.key_settings import KeySettingsGuard
+from ..guards.kill_switch import KillSwitch, KillSwitchGuard
+from ..guards.membership import Membership
 from ..rate import Rate, limits_of
-from ..rules.opening import FixedRules, open_rules
-from ..rules.parse import parse_rules
-from ..rules.starter import STARTER
-from .store import StoreWatch
+from ..regions.exchange import RegionExchange
+from ..regions.opening import open_region_store, open_rights_store
+from ..rule_decisions import require_countable
+from ..rules.format.parse import parse_rules
+from ..rules.format.starter import STARTER
+from ..rules.live.last_good import default_folder
+from ..rules.live.opening import FixedRules, open_rules
+from .garbage_collection import uncollected
+from .security.audit import AuditLog
+from .security.auth import Auth, require_safe_bind
+from .security.hosts import hosts_for, is_everywhere
+from .security.tls import Certificate
+from .telemetry.loop_lag import LoopLag
+from .telemetry.recent_figures import FIGURES, NodeFigures, RecentFigures
+from .telemetry.recorder import Recorder
+from .telemetry.rule_traffic import RuleTraffic
+from .telemetry.shedding import Shedding
+from .telemetry.store_health import StoreHealth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from ..algorithms import Limit
+    from ..board import BoardStore, Report
     from ..clock import Clock
-    from ..decision import Decision
-    from ..engines.base import Run
-    from ..rules.live import LiveRules
+    from ..engines.base import AsyncEngine, Engine
+    from ..regions.model import Regions
+    from ..rules.live.following import LiveRules
     from .settings import Settings
-    from .tls import Certificate
 
-NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-
-
-class Ban(Protocol):
-    """A key that a person has shut out."""
-
-    @property
-    def until_us(self) -> int | None:
-        """When it ends, in microseconds since 1970; `None` for never."""
-
-    @property
-    def reason(self) -> str:
-        """Why, in the words of who set it."""
+US_PER_SECOND = 1_000_000
+KILL_SWITCH_EVERY = 0.25
+"""Seconds between two looks at the file of the kill switch."""
 
 
-class View(Protocol):
-    """What people have set, as this node knows it now. Replaced as a whole when something changes."""
-
-    @property
-    def limits(self) -> Mapping[str, Limit]:
-        """Limits that hold for one key, whatever a check asks for."""
-
-    @property
-    def bans(self) -> Mapping[str, Ban]:
-        """Keys that are denied."""
-
-
-class Board(Protocol):
-    """Where nodes meet."""
-
-    @property
-    def view(self) -> View:
-        """What holds now."""
-
-    def now_us(self) -> int:
-        """The clock that all nodes share; bans end by it."""
-
-    async def start(self) -> None:
-        """Begin to follow the other nodes."""
-
-    async def stop(self) -> None:
-        """Take leave of them."""
-
-
-class Recorder(Protocol):
-    """Counts what the node does; called on the hot path, so: integer adds, no I/O."""
-
-    fast_answers: defaultdict[int, int]
-    """Answers of the hot path, by status; it counts them itself."""
-
-    def record(self, decision: Decision, took_ns: int = 0) -> None:
-        """A decision was made, and took that long."""
-
-    def record_run(self, run: Run, took_ns: int = 0) -> None:
-        """Several decisions were made that have most in common, and each took that long."""
-
-    def record_failure(self, error: Exception) -> None:
-        """A check could not be answered, because the store failed."""
-
-    def record_ignored_fields(self, count: int) -> None:
-        """A body had that many fields that nobody knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyView:
-    """Nothing has been set."""
-
-    limits: Mapping[str, Limit] = field(default_factory=lambda: NOTHING)
-    bans: Mapping[str, Ban] = field(default_factory=lambda: NOTHING)
-
-
-class NoBoard:
-    """A board for a node that is alone and that nobody manages."""
-
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.view: View = EmptyView()
-        self._clock: Clock = SystemClock() if clock is None else clock
-
-    def now_us(self) -> int:
-        """Nobody to share a clock with."""
-        return self._clock.now_us()
-
-    async def start(self) -> None:
-        """Nobody to follow."""
-
-    async def stop(self) -> None:
-        """Nobody to leave."""
-
-
-class NoRecorder:
-    """Counts only what a plain node shows: decisions, denials and failures."""
-
-    def __init__(self) -> None:
-        self.decisions = self.denials = self.failures = self.ignored_fields = 0
-        self.fast_answers: defaultdict[int, int] = defaultdict(int)
-
-    def record(self, decision: Decision, took_ns: int = 0) -> None:
-        """See `Recorder.record`."""
-        self.decisions += 1
-        if not decision.answer[0]:
-            self.denials += 1
-
-    def record_run(self, run: Run, took_ns: int = 0) -> None:
-        """See `Recorder.record_run`."""
-        for decision in run.decisions():
-            self.record(decision, took_ns)
-
-    def record_failure(self, error: Exception) -> None:
-        """See `Recorder.record_failure`."""
-        self.failures += 1
-
-    def record_ignored_fields(self, count: int) -> None:
-        """See `Recorder.record_ignored_fields`."""
-        self.ignored_fields += count
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
 class Node:
-    """One process of the service. `start` before use, in the event loop that it will live in."""
+    """One process of the service. `start` it before use, in the event loop that it will live in.
 
-    settings: Settings
-    limiter: AsyncLimiter
-    rules: LiveRules | FixedRules | None = None
-    """The live rules, or `None` where there are none."""
-    board: Board = field(default_factory=NoBoard)
-    recorder: Recorder = field(default_factory=NoRecorder)
-    auth: Any = None
-    """Who may do what; `None` lets everybody do everything, which is for loopback only."""
-    audit: Any = None
-    store: StoreWatch = field(default_factory=StoreWatch)
-    """Whether the engine's store answers."""
-    certificate: Certificate | None = None
-    """What it shows to those who connect by TLS."""
-    port: int = 0
-    """Where it listens; the settings may have left that to the system."""
-    worker: int = 0
-    """Which of the workers this is, from 0."""
-    shared_dir: Path | None = None
-    """A folder that all workers of one service share, for as long as it runs."""
-    draining: bool = False
-    """Set when the process has been told to end: it is not ready any more, and answers close their connection."""
+    An `engine` takes the place of the one that the settings describe, and then there are no rules. The `clock` is for
+    the board and the recorder.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        port: int = 0,
+        worker: int = 0,
+        shared_dir: Path | None = None,
+        engine: Engine | AsyncEngine | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings
+        self.port = port or settings.port
+        """Where it listens; the settings may have left that to the system."""
+        self.worker = worker
+        """Which of the workers this is, from 0."""
+        self.shared_dir = shared_dir
+        """A folder that all workers of one service share, for as long as it runs."""
+        self._watching: asyncio.Task[None] | None = None
+        self.draining = False
+        """Set when the process has been told to end: it is not ready any more, and answers close their connection."""
+        self.store = StoreHealth()
+        """Whether the engine's store answers."""
+        self.recorder = Recorder(clock)
+        with settings.blamed("thresholds"):
+            self.control = AdaptiveControl(settings.adaptive_thresholds(), counts=False)
+        """Who decides for adaptive limits, as all nodes have agreed."""
+        self._all_regions = settings.read_regions()
+        self.exchange = self._open_exchange()
+        """This node's exchange with other regions; `None` if there is none."""
+        self.rules: Any = None
+        """The rules that are followed; `None` for an engine that was given."""
+        if engine is None:
+            with settings.blamed("rules"):
+                self.rules = _open_rules(settings, self.regions)
+        self.shedding = Shedding(settings.max_lag)
+        """Which checks are refused when there are too many."""
+        self.kill_switch = KillSwitch(self._kill_switch_path())
+        """What is turned off here."""
+        self.key_settings = KeySettingsGuard(lambda: self.board)
+        """The guard that applies bans and per-key limits."""
+        self.figures = RecentFigures(self.recorder)
+        """What this node has done in the last ten seconds."""
+        self.loop_lag = LoopLag()
+        """How late its event loop is."""
+        self.rule_traffic = RuleTraffic(self.recorder, self.control, self.rules)
+        self.members = self._open_members()
+        """Who shares the store, for the time when it does not answer."""
+        with settings.blamed("engine"):
+            self.limiter = self._open_limiter(_engine_url(settings) if engine is None else engine)
+        self.auth = _auth(settings)
+        with settings.blamed("board"):
+            self.board = self._open_board(clock)
+        with settings.blamed("audit_log"):
+            self.audit = AuditLog(self._audit_path(), node=self.id)
+        self.certificate: Certificate | None = None
+        """The TLS certificate of the listeners."""
+        if settings.tls_cert:
+            with settings.blamed("tls_cert"):
+                self.certificate = Certificate(settings.tls_cert, settings.tls_key)
+
+    @property
+    def id(self) -> str:
+        """Its name: as the settings say, or after its host and port; each worker has its own."""
+        name = self.settings.node_id or f"{socket.gethostname()}:{self.port}"
+        return f"{name}/{self.worker}" if self.settings.workers > 1 else name
+
+    @property
+    def regions(self) -> Regions | None:
+        """Which regions there are; `None` if there is only one."""
+        return None if self._all_regions is None else self._all_regions.regions
 
     @property
     def default_limit(self) -> Limit:
@@ -184,14 +145,66 @@ class Node:
         rate = Rate(settings.default_limit, settings.default_window)
         return limits_of(rate, settings.default_algorithm)[0]
 
+    @property
+    def active_algorithm(self) -> str:
+        """The algorithm that decides checks which name none."""
+        return (
+            self.control.deciding().algorithm
+            if self.is_adaptive
+            else self.settings.default_algorithm
+        )
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether checks that name no algorithm follow the traffic."""
+        return self.settings.default_algorithm == Adaptive.name
+
+    @property
+    def store_problem(self) -> str | None:
+        """Why the store of the counts does not answer, as checks found it, or the board, which asks once a second.
+
+        `None` if it does.
+        """
+        if not self.store.up:
+            return self.store.last_error
+        elsewhere = bool(self.settings.board)
+        return None if elsewhere or self.board.reachable else self.board.problem
+
+    def own_figures(self) -> NodeFigures:
+        """What this node has done in the last ten seconds, and what it decides by."""
+        meter = self.limiter.engine.describe().meter
+        return self.figures.figures()._replace(
+            epoch=self.control.deciding().epoch, engine={} if meter is None else meter.gauges()
+        )
+
+    async def figures_by_node(self) -> dict[str, NodeFigures]:
+        """The same of every node that tells, by its name."""
+        others = await self.board.others(FIGURES)
+        found = {name: NodeFigures.from_bytes(packed) for name, packed in others.items()}
+        return {**found, self.id: self.own_figures()}
+
     async def start(self) -> None:
         """Begin to work."""
         await self.board.start()
-        self.store.start(self.limiter.engine)
+        if self.exchange is not None:
+            await self.exchange.start(self.limiter.engine)
+        await self.store.start(self.limiter.engine, shared=self.settings.shared_engine)
+        if self.kill_switch.path is not None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch_kill_switch())
+
+    async def hand_over(self) -> None:
+        """Have other nodes decide what this one owns, where an engine is shared out so, while it can still be asked."""
+        hand_over = getattr(self.limiter.engine.unguarded, "hand_over", None)
+        if hand_over is not None:
+            await hand_over()
 
     async def stop(self) -> None:
         """End what `start` began, and let go of the engine."""
+        if self._watching is not None:
+            self._watching.cancel()
         await self.store.stop()
+        if self.exchange is not None:
+            await self.exchange.stop()
         await self.board.stop()
         await self.limiter.aclose()
         self.close()
@@ -200,39 +213,145 @@ class Node:
         """Stop following the rules, and let go of the audit log."""
         if self.rules is not None:
             self.rules.close()
-        if self.audit is not None:
-            self.audit.close()
+        self.audit.close()
 
-
-def build_node(
-    settings: Settings, *, port: int = 0, worker: int = 0, shared_dir: Path | None = None
-) -> Node:
-    """A node as the settings describe it, not started yet."""
-    with settings.blamed("rules"):
-        rules = _open_rules(settings)
-    on_error: Any = settings.on_error
-    store = StoreWatch()
-    with settings.blamed("engine"):
-        limiter = AsyncLimiter(
-            settings.engine,
+    def _open_limiter(self, engine: str | Engine | AsyncEngine) -> AsyncLimiter:
+        settings = self.settings
+        on_error: Any = settings.on_error
+        return AsyncLimiter(
+            engine,
             namespace=settings.namespace,
-            rules=rules,
+            rules=self.rules,
             on_error=on_error,
-            on_failure=store.failed,
+            on_failure=self.store.failed,
+            nodes=self.members,
+            bad_paths="pass" if settings.bad_paths == "pass" else "deny",
+            guards=[
+                *(KillSwitchGuard(self.kill_switch), self.key_settings),
+                *(() if self.exchange is None else self.exchange.guards),
+            ],
+            adaptive=self.control,
+            regions=self.regions,
         )
-    return Node(
-        settings=settings,
-        limiter=limiter,
-        store=store,
-        rules=rules,
-        port=port or settings.port,
-        worker=worker,
-        shared_dir=shared_dir,
-    )
+
+    def _kill_switch_path(self) -> str | Path | None:
+        """Where the kill switch is: in the file that the settings name, or where all workers see it."""
+        if self.settings.kill_switch:
+            return self.settings.kill_switch
+        return None if self.shared_dir is None else self.shared_dir / "kill-switch"
+
+    async def _watch_kill_switch(self) -> None:
+        while True:
+            await asyncio.sleep(KILL_SWITCH_EVERY)
+            self.kill_switch.refresh()
+
+    def _open_members(self) -> Membership:
+        settings = self.settings
+        path = None
+        folder = default_folder() if settings.shared_engine else None
+        if folder is not None:
+            path = folder / f"members-{sha256(self.id.encode()).hexdigest()[:16]}.json"
+        return Membership(settings.nodes or None, me=self.id, path=path)
+
+    def _open_exchange(self) -> RegionExchange | None:
+        settings, regions = self.settings, self._all_regions
+        if regions is None or not regions.urls:
+            return None
+
+        def now_us() -> int:
+            return self.board.now_us()  # The board is opened later.
+
+        def keeps_share(rule_id: str | None) -> bool:
+            rules = {} if self.rules is None else self.rules.current.by_id
+            rule = None if rule_id is None else rules.get(rule_id)
+            return rule is not None and rule.when_cut_off == "share"
+
+        with settings.blamed("board"):
+            store = open_region_store(settings.board, settings.engine, settings.namespace)
+        return RegionExchange(
+            regions,
+            store,
+            now_us=now_us,
+            keeps_share=keeps_share,
+            node=self.id,
+            rights=open_rights_store(settings.engine, settings.namespace),
+        )
+
+    def _open_board(self, clock: Clock | None) -> Board:
+        settings = self.settings
+        store = _board_store(settings, self.limiter.engine.clock)
+        meets = kind_of(settings.board or settings.engine).shared
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        identity = NodeIdentity(
+            id=self.id,
+            address=f"{host}:{self.port}",
+            version=__version__,
+            engine=settings.store,
+            ttl_us=round(settings.node_ttl * US_PER_SECOND),
+        )
+
+        def report() -> Report:
+            """What the others are told once a second; what the node says about itself is brought up to date first."""
+            version = "" if self.rules is None else str(self.rules.current.version)
+            board.describe(rules=version, draining=self.draining)
+            self.rule_traffic.tell()
+            if meets and board.view.at_us:  # Else nobody has told who there is.
+                self.members.saw(board.view.up)
+            told = self.recorder.report(alone=store.private_lists, offset_us=board.offset_us)
+            self.figures.note()
+            if store.private_lists:
+                return told
+            return told._replace(lists={**told.lists, FIGURES: self.own_figures().to_bytes()})
+
+        heartbeat_us = round(settings.heartbeat * US_PER_SECOND)
+        board = Board(
+            store,
+            identity,
+            report=report,
+            heartbeat_us=heartbeat_us,
+            clock=clock,
+            control=self.control,
+        )
+        return board
+
+    def _audit_path(self) -> str | None:
+        path = self.settings.audit_log
+        if not path:
+            return None
+        return f"{path}.{self.worker}" if self.settings.workers > 1 else path
 
 
-def _open_rules(settings: Settings) -> LiveRules | FixedRules:
-    """The rules that the settings name, or those that everybody starts with."""
+def _engine_url(settings: Settings) -> str:
+    """The engine's URL; where it has to be, with where other nodes reach this one."""
+    if not settings.resp_port:
+        return settings.engine
+    host = socket.gethostname() if is_everywhere(settings.host) else settings.host
+    shown = f"[{host}]" if ":" in host else host
+    door = NodeDoor(f"{shown}:{settings.resp_port}", bool(settings.tls_cert), bool(settings.tokens))
+    return kind_of(settings.engine).for_node(settings.engine, door)
+
+
+def _auth(settings: Settings) -> Auth:
+    hosts = None if settings.tokens else hosts_for(settings.host, settings.allowed_hosts)
+    with settings.blamed("tokens" if settings.tokens else "check_needs_token"):
+        auth = Auth(settings.tokens, checks_need_token=settings.check_needs_token, hosts=hosts)
+    with settings.blamed("host"):
+        require_safe_bind(settings.host, auth)
+    return auth
+
+
+def _open_rules(settings: Settings, regions: Regions | None) -> LiveRules | FixedRules:
+    """The rules from the settings, or the starter rules."""
     if settings.rules:
-        return open_rules(settings.rules)
+        require = partial(require_countable, regions, settings.describe_engine().refuses)
+        return open_rules(settings.rules, while_reading=uncollected, require=require)
     return FixedRules(parse_rules(STARTER, "the starter rules").rules)
+
+
+def _board_store(settings: Settings, clock: Clock) -> BoardStore:
+    """Where the board is kept."""
+    if settings.workers > 1 and not kind_of(settings.board or settings.engine).shared:
+        raise ConfigError(
+            "several workers cannot share a board in memory; set 'board' to a Redis or etcd URL, or leave it out"
+        )
+    return open_board_store(settings.board, settings.engine, settings.namespace, clock)

@@ -1,8 +1,18 @@
-"""What a service promises with its settings, in sentences: the rows of the promise table that hold for it."""
+"""The promises of a service with its settings: the rows of the promise table that apply."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..algorithms import ALGORITHMS
+from ..regions.promises import promise_of
+
+WORDS: Final = {
+    "fallback": "each node admits its share of a limit, together at most the limit, and charges the store later",
+    "open": "requests pass uncounted",
+    "closed": "requests are denied",
+    "raise": "checks are answered with 503",
+}
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -17,43 +27,39 @@ class Promise(NamedTuple):
 
 def promises(settings: Settings) -> list[Promise]:
     """What holds with these settings."""
-    return [*_counting(settings), *_failing(settings), _draining(settings)]
+    return [*_counting(settings), *_regions(settings), *_failing(settings), _draining(settings)]
 
 
 def _counting(settings: Settings) -> list[Promise]:
-    if not settings.shared_engine:
-        kept = "state_file=" in settings.engine
-        return [
-            Promise("counting", "exact: never more than the limit, in this one process"),
-            Promise(
-                "restart",
-                "counts are kept by the state file; a kill loses at most its age"
-                if kept
-                else "counts start anew, so each limit can be used once more",
-            ),
-        ]
+    engine = settings.describe_engine()
     found = [
-        Promise(
-            "counting", "exact: never more than the limit, over all processes that share the store"
-        )
+        Promise("counting", engine.promise),
+        _default(settings),
+        Promise(*engine.when_lost),
     ]
-    if "sentinel" in settings.engine or "cluster" in settings.engine:
+    if engine.deny_cache:
         found.append(
             Promise(
-                "failover",
-                "at most min(limit, rate × replication lag) more for each failover in the window",
+                "deny cache",
+                "another node's reset takes effect within 1 s; this never admits too much",
             )
         )
-    else:
-        found.append(
-            Promise("restart", "Redis without AOF forgets: each limit can then be used once more")
-        )
-    found.append(
-        Promise(
-            "deny cache", "another node's reset is seen within 1 s; nothing is let through by it"
-        )
-    )
     return found
+
+
+def _regions(settings: Settings) -> list[Promise]:
+    """What holds for limits that regions keep together."""
+    found = settings.read_regions()
+    if found is None:
+        return []
+    modes = ("split", "merge") if found.urls else ("split",)
+    return [Promise(f"across regions, {mode}", promise_of(mode, found.regions)) for mode in modes]
+
+
+def _default(settings: Settings) -> Promise:
+    """What checks that name no algorithm are counted by."""
+    name = settings.default_algorithm
+    return Promise("by default", f"{name}: {ALGORITHMS[name].guarantee}")
 
 
 def _failing(settings: Settings) -> list[Promise]:
@@ -62,8 +68,8 @@ def _failing(settings: Settings) -> list[Promise]:
     return [
         Promise(
             "store down",
-            f"every answer comes within its deadline: by the rule's on_error ({settings.on_error} unless it says otherwise), "
-            "and 503 for checks that name no rule; it recovers by itself",
+            f"every answer comes within its deadline, by on_error ({settings.on_error} unless a rule says "
+            f"otherwise): {WORDS[settings.on_error]}; it recovers automatically",
         )
     ]
 
@@ -71,5 +77,5 @@ def _failing(settings: Settings) -> list[Promise]:
 def _draining(settings: Settings) -> Promise:
     return Promise(
         "SIGTERM",
-        f"no request fails: answers in flight get up to {settings.drain_timeout:g} s; a second SIGTERM ends it",
+        f"no request fails: requests in flight get up to {settings.drain_timeout:g} s; a second SIGTERM stops it",
     )

@@ -1,7 +1,8 @@
-"""Management: what people see of a service and what they set, under `/api`.
+"""The management API under `/api`: inspecting and changing a service.
 
-Each module is one topic: its router, and nothing else. `guard` stands before all of them (who is asking, may they, is the body
-sound), `models` has the shapes. Every change goes through `changing`, which has it in the audit log before it happens.
+Each module is one topic: its router, and nothing else. `access` stands before all of them (who is asking, may they, is
+the body sound), `models` has the shapes. Every change goes through `audited_change`, which has it in the audit log
+before it happens.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ if TYPE_CHECKING:
 
 def routers(node: Node) -> list[APIRouter]:
     """Health, metrics, and everything under `/api`; the last one answers for what is not there."""
-    from .topics import all_routers  # noqa: PLC0415 - health and metrics stand on this package
+    from .routers import all_routers  # noqa: PLC0415 - health and metrics stand on this package
 
     return all_routers(node)

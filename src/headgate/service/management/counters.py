@@ -1,9 +1,10 @@
-"""`GET /api/counters`, `POST /api/reset`: what keys have used, and how to forget it."""
+"""`GET /api/counters`, `POST /api/reset`: the usage of keys, and how to reset it."""
 
 from __future__ import annotations
 
 import asyncio
 import binascii
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import suppress
 from dataclasses import replace
@@ -16,89 +17,101 @@ from ...algorithms import limit_of_identity
 from ...charge import require_key
 from ...engines.memory import MemoryEngine
 from ...errors import UsageError
-from ..checks import limit_of
-from ..figures import engine_of
-from ..problems import BAD_VALUE, NOT_FOUND, ProblemError
-from .changing import changing
-from .guard import guarded, needs
-from .models import ResetBody, Shown, moment
+from ..front import limit_of
+from ..http.problems import BAD_VALUE, ProblemError
+from .access import guarded, needs
+from .audited_change import changing
+from .key_states import known_states, limits_for, limits_of_rule
+from .models import ResetBody, ResponseModel, moment, whole_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...algorithms import Limit
-    from ...engines.base import Entry, Page
-    from ..desk import Desk
+    from ...engines.base import KeyEntry, KeyPage
+    from ..node import Node
+    from .key_states import States
 
-MAX_PAGES = 1_000
-"""How far a reset looks for states of a key that nobody named."""
+LOOK_FOR = 0.5
+"""Seconds for which a reset searches for a key's other states before it returns a cursor."""
 
 
-class CounterShown(Shown):
+class CounterResponse(ResponseModel):
     """What one key has used of one limit."""
 
     key: str
     rule: str | None
     algorithm: str
     count: int
-    limit: int
-    remaining: int
-    window_ms: float
+    limit: int | None
+    """`null`, like `remaining`, where it is not known what the key was last counted by."""
+    remaining: int | None
+    window_ms: int
     idle_at: str
     """When it is as if the key had never been used."""
 
 
-class CountersShown(Shown):
+class CountersResponse(ResponseModel):
     """Some counters, and how to get the next ones; an empty cursor is the end."""
 
-    counters: list[CounterShown]
+    counters: list[CounterResponse]
     cursor: str
 
 
-class ForgottenShown(Shown):
+class ForgottenResponse(ResponseModel):
     """A state that was forgotten."""
 
     rule: str | None
     algorithm: str
-    window_ms: float
+    window_ms: int
 
 
-class ResetShown(Shown):
-    """What was forgotten."""
+class ResetResponse(ResponseModel):
+    """What was reset, and the cursor to continue with; an empty cursor is the end."""
 
-    reset: list[ForgottenShown]
+    reset: list[ForgottenResponse]
+    cursor: str
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["counters"], route_class=guarded(desk))
+    made = APIRouter(prefix="/api", tags=["counters"], route_class=guarded(node))
 
-    @made.get("/counters", summary="What keys have used", **needs("viewer"))
+    @made.get("/counters", summary="List the usage of keys", **needs("viewer"))
     async def counters(
         cursor: Annotated[str, Query(max_length=65_536)] = "",
         prefix: Annotated[str, Query(max_length=8_192)] = "",
         rule: Annotated[str | None, Query(max_length=256)] = None,
         limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-    ) -> CountersShown:
-        """Keys in use, a page at a time. A page may be short, or empty, and not be the last: that is when the cursor is empty."""
-        page = await _listed(desk, prefix, _inside(cursor), limit)
-        found = [one for one in page.entries if rule is None or one.rule == rule]
-        shown = [_shown(one if one.limit_known else await _recounted(desk, one)) for one in found]
-        return CountersShown(counters=shown, cursor=_outside(page.cursor))
+    ) -> CountersResponse:
+        """Keys in use, a page at a time.
 
-    @made.post("/reset", summary="Forget what a key has used", **needs("operator"))
-    async def reset(request: Request, body: ResetBody) -> ResetShown:
-        """Forget what a key has used of a rule (`rule`), of a limit (`window` and `algorithm`), or of everything that is found. Tells what there was."""
+        A page may be short, or empty, and not be the last: that is when the cursor is empty.
+        """
+        page = await _listed(node, prefix, _inside(cursor), limit)
+        found = [one for one in page.entries if rule is None or one.rule == rule]
+        shown = [_shown(one if one.limit_known else await _recounted(node, one)) for one in found]
+        return CountersResponse(counters=shown, cursor=_outside(page.cursor))
+
+    @made.post("/reset", summary="Reset a key's usage", **needs("operator"))
+    async def reset(request: Request, body: ResetBody) -> ResetResponse:
+        """Forget what a key has used: of a `rule`, of a `window` and `algorithm`, or everything. Says what it was.
+
+        Everything that holds for the key by default, by its own limit and by rules is forgotten at once. What other
+        checks have named must be looked for among all keys, half a second at a time: send the same again with `cursor`,
+        until that is empty.
+        """
         require_key(body.key)
-        engine = desk.limiter.engine
-        meant = {(rule, one.identity): one for rule, one in await _states(desk, body)}
+        engine = node.limiter.engine
+        found, cursor = await _states(node, body)
+        meant = {(rule, one.identity): one for rule, one in found}
         states = [
             (rule, limit)
             for (rule, _), limit in meant.items()
             if (await engine.usage(body.key, limit, rule)).in_use
         ]
         async with changing(
-            desk,
+            node,
             request,
             "key.reset",
             body.key,
@@ -107,113 +120,105 @@ def router(desk: Desk) -> APIRouter:
         ):
             for (rule, _), limit in meant.items():  # Also what came into use just now.
                 await engine.reset(body.key, limit, rule)
-        desk.recorder.unblock(body.key)
-        return ResetShown(
+        node.recorder.unblock(body.key)
+        return ResetResponse(
             reset=[
-                ForgottenShown(rule=rule, algorithm=one.name, window_ms=one.window_us / 1000)
+                ForgottenResponse(rule=rule, algorithm=one.name, window_ms=whole_ms(one.window_us))
                 for rule, one in states
-            ]
+            ],
+            cursor=_outside(cursor),
         )
 
     return made
 
 
-async def _listed(desk: Desk, prefix: str, cursor: str, limit: int) -> Page:
+async def _listed(node: Node, prefix: str, cursor: str, limit: int) -> KeyPage:
     """A page of keys. An engine in memory sorts them, so it does that beside the event loop."""
-    engine = engine_of(desk)
+    engine = node.limiter.engine.unguarded
     if isinstance(engine, MemoryEngine):
         return await asyncio.to_thread(engine.list_keys, prefix, cursor, limit)
-    return await desk.limiter.engine.list_keys(prefix, cursor, limit)
+    return await node.limiter.engine.list_keys(prefix, cursor, limit)
 
 
-async def _states(desk: Desk, body: ResetBody) -> list[tuple[str | None, Limit]]:
-    """Which states are meant."""
+async def _states(node: Node, body: ResetBody) -> tuple[States, str]:
+    """Which states are meant, and where to look for more."""
     if body.rule is not None:
         if body.window is not None or body.algorithm is not None:
             raise ProblemError(
                 BAD_VALUE,
-                "a rule says itself how it counts; give the rule, or the window and the algorithm",
+                "a rule has its own window and algorithm; give either the rule, or the window and the algorithm",
                 pointer="#/rule",
             )
-        return [(body.rule, limit) for limit in _limits_of_rule(desk, body.rule)]
+        return [(body.rule, limit) for limit in limits_of_rule(node, body.rule)], ""
     if body.window is not None:
         algorithm = UNSET if body.algorithm is None else body.algorithm
-        return [(None, limit_of(desk.settings, (1, body.window, algorithm, UNSET)))]
+        return [(None, limit_of(node.settings, (1, body.window, algorithm, UNSET)))], ""
     if body.algorithm is not None:
         raise ProblemError(
             BAD_VALUE,
-            "an algorithm alone does not name a state; give the window, too",
+            "an algorithm also needs a window",
             pointer="#/algorithm",
         )
-    return await _found(desk, body.key)
+    known = [] if body.cursor else known_states(node, body.key)
+    engine = node.limiter.engine.unguarded
+    if isinstance(engine, MemoryEngine):
+        return known + engine.scoped(node.settings.namespace).states_of(body.key), ""
+    found, cursor = await _found(node, body.key, _inside(body.cursor))
+    return known + found, cursor
 
 
-async def _recounted(desk: Desk, entry: Entry) -> Entry:
+async def _recounted(node: Node, entry: KeyEntry) -> KeyEntry:
     """The entry by the limit that holds for its key now, where the engine did not know which that is."""
-    for limit in _holding(desk, entry):
+    for limit in _holding(node, entry):
         if (limit.name, limit.window_us) == (entry.algorithm, entry.window_us):
-            used, _ = await desk.limiter.engine.usage(entry.key, limit, entry.rule)
-            return replace(entry, count=used, limit=limit.limit)
+            used, _ = await node.limiter.engine.usage(entry.key, limit, entry.rule)
+            return replace(entry, count=used, limit=limit.limit, limit_known=True)
     return entry
 
 
-def _holding(desk: Desk, entry: Entry) -> Sequence[Limit]:
+def _holding(node: Node, entry: KeyEntry) -> Sequence[Limit]:
     """What holds for a key by its rule, or else by what people have set for it, or by default."""
     if entry.rule is None:
-        own = desk.board.view.limits.get(entry.key)
-        return [desk.node.default_limit] if own is None else [own, desk.node.default_limit]
-    for rule in () if desk.rules is None else desk.rules.rules:
+        own = node.board.view.limits.get(entry.key)
+        return [node.default_limit] if own is None else [own, node.default_limit]
+    for rule in () if node.rules is None else node.rules.rules:
         if rule.rule_id == entry.rule:
-            limits: Sequence[Limit] = rule.overrides.get(entry.key, rule.limits)
-            return limits
+            return limits_for(node, rule, entry.key)
     return ()
 
 
-def _limits_of_rule(desk: Desk, rule_id: str) -> list[Limit]:
-    rules = () if desk.rules is None else desk.rules.rules
-    for rule in rules:
-        if rule.rule_id == rule_id:
-            return [*rule.limits, *(one for limits in rule.overrides.values() for one in limits)]
-    raise ProblemError(NOT_FOUND, "there is no such rule")
-
-
-async def _found(desk: Desk, key: str) -> list[tuple[str | None, Limit]]:
-    """The states that hold for checks of this key, and all others that are found by looking."""
-    own = desk.board.view.limits.get(key)
-    known: dict[tuple[str | None, str], Limit] = {}
-    for limit in (desk.node.default_limit, own):
-        if limit is not None:
-            known[None, limit.identity] = limit
-    cursor = ""
-    for _ in range(MAX_PAGES):
-        page = await _listed(desk, key, cursor, 1_000)
+async def _found(node: Node, key: str, cursor: str) -> tuple[States, str]:
+    """All other states of a key that are found within a time limit, and the cursor to continue with."""
+    found: States = []
+    ends = time.monotonic() + LOOK_FOR
+    while True:
+        page = await _listed(node, key, cursor, 1_000)
         for entry in page.entries:
             if entry.key == key:
-                known |= {(entry.rule, limit.identity): limit for limit in _limits_of(desk, entry)}
+                found += [(entry.rule, limit) for limit in _limits_of(node, entry)]
         cursor = page.cursor
-        if not cursor:
-            break
-    return [(rule, limit) for (rule, _), limit in known.items()]
+        if not cursor or time.monotonic() > ends:
+            return found, cursor
 
 
-def _limits_of(desk: Desk, entry: Entry) -> list[Limit]:
+def _limits_of(node: Node, entry: KeyEntry) -> list[Limit]:
     """Limits that find the state of an entry. What a rule counts by the calendar only the rule can say."""
     if entry.rule is not None:
         with suppress(ProblemError):
-            return _limits_of_rule(desk, entry.rule)
+            return limits_of_rule(node, entry.rule)
     window = f":{entry.window_us}" if entry.window_us else ""
     return [limit_of_identity(entry.algorithm + window)]
 
 
-def _shown(entry: Entry) -> CounterShown:
-    return CounterShown(
+def _shown(entry: KeyEntry) -> CounterResponse:
+    return CounterResponse(
         key=entry.key,
         rule=entry.rule,
         algorithm=entry.algorithm,
         count=entry.count,
-        limit=entry.limit,
-        remaining=max(0, entry.limit - entry.count),
-        window_ms=entry.window_us / 1000,
+        limit=entry.limit if entry.limit_known else None,
+        remaining=max(0, entry.limit - entry.count) if entry.limit_known else None,
+        window_ms=whole_ms(entry.window_us),
         idle_at=moment(entry.idle_at_us),
     )
 
@@ -227,4 +232,4 @@ def _inside(cursor: str) -> str:
     try:
         return urlsafe_b64decode(cursor.encode("ascii")).decode()
     except (ValueError, binascii.Error):
-        raise UsageError("that is no cursor; begin with an empty one") from None
+        raise UsageError("invalid cursor; start with an empty one") from None

@@ -1,4 +1,4 @@
-"""`POST /api/explain`: what would be answered, and why. Takes nothing."""
+"""`POST /api/explain`: what the answer would be, and why. Takes nothing."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter
 from pydantic import Field
 
-from ...charge import Charge, Kind, Request as Asked, require_key
+from ...algorithms import FixedWindow
+from ...charge import Charge, ChargeSet as Asked, require_key
+from ...charge_kind import ChargeKind
+from ...decision import Decision
 from ...errors import UsageError
-from ..incoming import incoming_from
-from ..wire import MAX_DESCRIPTORS, Decide, answer_of, encode
-from .guard import guarded, needs
+from ..http.bodies import MAX_DESCRIPTORS, DecideBody, answer_of, encode
+from ..http.described_request import incoming_from
+from .access import guarded, needs
 from .limits import named_limit
-from .models import MAX_TTL, LimitShown, Sent, Shown, moment
+from .models import MAX_TTL, LimitResponse, RequestModel, ResponseModel, moment
 
 if TYPE_CHECKING:
     from ...algorithms import Limit
-    from ...board.kept import Ban
-    from ...decision import Decision
+    from ...board import Ban
     from ...rules.request import Request as Incoming
-    from ..desk import Desk
+    from ..node import Node
 
 
 Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
-class RequestBody(Sent):
+class RequestBody(RequestModel):
     """What is known of a request; as for `POST /decide`, which takes the same and no more."""
 
     method: str = "GET"
@@ -42,7 +44,7 @@ class RequestBody(Sent):
     cost: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
 
 
-class ExplainBody(Sent):
+class ExplainBody(RequestModel):
     """Either a request, for the rules, or a key with what a check would name."""
 
     request: RequestBody | None = None
@@ -54,51 +56,71 @@ class ExplainBody(Sent):
     cost: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1
 
 
-class ExplainShown(Shown):
+class KeyRightsResponse(ResponseModel):
+    """The rights of this region in the window of one key."""
+
+    limit: int
+    """What all regions may admit together."""
+    share: int
+    """What it began with."""
+    received: dict[str, int]
+    """What others have granted to it."""
+    given: dict[str, int]
+    """What it has granted to others."""
+    admitted: int
+    left: int
+
+
+class ExplainResponse(ResponseModel):
     """What would be answered now, when it will pass, and why."""
 
     allowed: bool
     passes_after: float | None
-    """Seconds until it passes if nobody else comes; `null` for never."""
+    """Seconds until it passes without other traffic; `null` for never."""
     why: str
-    limit: LimitShown | None = None
+    limit: LimitResponse | None = None
     limit_from: Literal["override", "key", "check", "default", "rules"]
     """Who says which limit holds."""
     answers: list[dict[str, Any]]
     """What every limit that applies would answer."""
     trace: dict[str, Any] | None = None
     """For a request: every rule, and why it applies or not."""
+    admitted_by_region: dict[str, dict[str, int]] | None = None
+    """For a request: what each region has admitted of limits that regions merge, as far as it counts, by rule."""
+    rights: dict[str, KeyRightsResponse] | None = None
+    """For a request: the rights of this region in limits that are kept by escrow, by rule."""
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["explain"], route_class=guarded(desk))
-    incoming = incoming_from(desk.settings.trusted_proxies)
+    made = APIRouter(prefix="/api", tags=["explain"], route_class=guarded(node))
+    incoming = incoming_from(node.settings.trusted_proxies)
 
-    @made.post("/explain", summary="Say what would be answered, and why", **needs("viewer"))
-    async def explain(body: ExplainBody) -> ExplainShown:
-        """Takes nothing. With `request`, every rule says whether it applies; with `key`, the limit that holds for it does."""
+    @made.post("/explain", summary="Explain what the answer would be", **needs("viewer"))
+    async def explain(body: ExplainBody) -> ExplainResponse:
+        """Takes nothing. With `request`, every rule says whether it applies.
+
+        With `key`, the limit that holds for it does.
+        """
         if (body.request is None) is (body.key is None):
             raise UsageError("give either request, for the rules, or key, for a check")
         if body.request is not None:
             asked = body.request.model_dump()
             asked["descriptors"] = list(map(tuple, asked["descriptors"]))
-            return await _of_request(desk, incoming(Decide(**asked)))
-        return await _of_key(desk, body)
+            return await _of_request(node, incoming(DecideBody(**asked)))
+        return await _of_key(node, body)
 
     return made
 
 
-async def _of_request(desk: Desk, request: Incoming) -> ExplainShown:
-    explained = await desk.limiter.explain_request(request)
+async def _of_request(node: Node, request: Incoming) -> ExplainResponse:
+    explained = await node.limiter.explain_request(request)
     after = explained.passes_after
     enforced = [one for one in explained.answers if one.source != "shadow"]
-    refused = explained.trace.refusal if desk.settings.bad_paths == "deny" else None
-    bans = desk.board.view_now().bans
-    banned = [one for one in enforced if one.key in bans]
-    if banned:
-        ban = bans[banned[0].key]
-        after, why = _left(desk, ban), f"{banned[0].key} is {_why(ban)}"
+    refused = explained.refused
+    banned = _ban_on(node, explained.trace.charges)
+    if banned is not None:
+        after, why = banned.retry_after, f"{banned.key} is {_why(node, banned)}"
     elif refused is not None:
         after, why = math.inf, f"denied by the setting bad_paths: {refused}"
     elif not explained.allowed:
@@ -107,65 +129,100 @@ async def _of_request(desk: Desk, request: Incoming) -> ExplainShown:
         why = "every rule that applies has enough left"
     else:
         why = "only rules in shadow apply" if explained.answers else "no rule applies"
-    return ExplainShown(
-        allowed=explained.allowed and refused is None and not banned,
+    return ExplainResponse(
+        allowed=explained.allowed and banned is None,
         passes_after=None if math.isinf(after) else after,
         why=why,
         limit_from="rules",
         answers=[_plain(one) for one in explained.answers],
         trace=explained.trace.as_json(),
+        admitted_by_region=await _admitted(node, explained.trace.charges),
+        rights=await _rights(node, explained.trace.charges),
     )
 
 
-async def _of_key(desk: Desk, body: ExplainBody) -> ExplainShown:
+async def _admitted(node: Node, charges: tuple[Charge, ...]) -> dict[str, dict[str, int]] | None:
+    """How much of each count came from which region."""
+    if node.exchange is None:
+        return None
+    found: dict[str, dict[str, int]] = {}
+    for charge in charges:
+        if charge.rule is not None and any(one.consistency == "merge" for one in charge.limits):
+            found[charge.rule] = await node.exchange.admitted_of(charge.key, charge.rule)
+    return found or None
+
+
+async def _rights(node: Node, charges: tuple[Charge, ...]) -> dict[str, KeyRightsResponse] | None:
+    """What this region may admit, and where that came from."""
+    rights = None if node.exchange is None else node.exchange.rights
+    if rights is None:
+        return None
+    found: dict[str, KeyRightsResponse] = {}
+    for charge in charges:
+        for limit in charge.limits:
+            if charge.rule is None or limit.consistency != "escrow":
+                continue
+            if isinstance(limit, FixedWindow):
+                held = await rights.rights_of(limit, charge.rule, charge.key)
+                found[charge.rule] = KeyRightsResponse(**held._asdict())
+    return found or None
+
+
+async def _of_key(node: Node, body: ExplainBody) -> ExplainResponse:
     key = body.key or ""
     require_key(key)
-    limit, limit_from = _limit(desk, key, body)
-    ban = desk.board.view_now().bans.get(key)
-    charge = Charge(key, limit, body.cost, kind=Kind.PEEK)
-    (decision,) = await desk.limiter.engine.decide([Asked((charge,))])
-    after = math.inf if decision.never else decision.retry_after
-    if ban is not None:
-        after, why = _left(desk, ban), _why(ban)
+    limit, limit_from = _limit(node, key, body)
+    charge = Charge(key, limit, body.cost)
+    banned = _ban_on(node, (charge,))
+    (decision,) = await node.limiter.engine.decide([Asked((charge.of_kind(ChargeKind.PEEK),))])
+    after = decision.retry_after
+    if banned is not None:
+        after, why = banned.retry_after, _why(node, banned)
     elif decision.never:
-        why = f"a cost of {body.cost} is more than the limit ever gives"
+        why = f"a cost of {body.cost} is more than the limit ever allows"
     elif decision:
         why = f"{decision.remaining} left, and {body.cost} asked for"
     else:
         left = f"only {decision.remaining}" if decision.remaining else "nothing"
         why = f"{left} left, and {body.cost} asked for"
-    return ExplainShown(
-        allowed=bool(decision) and ban is None,
+    return ExplainResponse(
+        allowed=bool(decision) and banned is None,
         passes_after=None if math.isinf(after) else after,
         why=why,
-        limit=LimitShown.of(limit),
+        limit=LimitResponse.of(limit),
         limit_from=limit_from,
         answers=[_plain(decision)],
     )
 
 
-def _left(desk: Desk, ban: Ban) -> float:
-    """Seconds until a ban is over."""
-    if ban.until_us is None:
-        return math.inf
-    return max(0.0, (ban.until_us - desk.board.now_us()) / 1_000_000)
+def _ban_on(node: Node, charges: tuple[Charge, ...]) -> Decision | None:
+    """What the guard would answer if these were taken, not only looked at: a denial if a key is banned."""
+    answer = node.key_settings.before(Asked(charges))
+    return answer if isinstance(answer, Decision) else None
 
 
-def _why(ban: Ban) -> str:
-    until = "" if ban.until_us is None else f" until {moment(ban.until_us)}"
-    return f"banned by {ban.by or 'somebody'}{until}: {ban.reason or 'no reason was given'}"
+def _why(node: Node, banned: Decision) -> str:
+    return why_banned(node.board.view.bans.get(banned.key), banned.context.reason)
+
+
+def why_banned(ban: Ban | None, reason: str | None = None) -> str:
+    """By whom, until when and why a key is banned; for a ban that has just ended, only the reason is known."""
+    by = "" if ban is None else ban.by
+    until = "" if ban is None or ban.until_us is None else f" until {moment(ban.until_us)}"
+    given = reason or (ban.reason if ban is not None else "")
+    return f"banned by {by or 'somebody'}{until}: {given or 'no reason was given'}"
 
 
 def _limit(
-    desk: Desk, key: str, body: ExplainBody
+    node: Node, key: str, body: ExplainBody
 ) -> tuple[Limit, Literal["override", "key", "check", "default"]]:
-    """The limit that holds for a check, and who says so."""
-    view = desk.board.view_now()
+    """The limit of a check, and where it comes from."""
+    view = node.board.view_now()
     own = view.limits.get(key)
     if own is not None:
         return own, "override" if key in view.overrides else "key"
     named = {name: getattr(body, name) for name in ("limit", "window", "algorithm", "burst")}
-    limit = named_limit(desk, **named)
+    limit = named_limit(node, **named)
     return limit, "default" if set(named.values()) == {None} else "check"
 
 

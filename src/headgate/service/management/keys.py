@@ -1,7 +1,8 @@
 """Keys in addresses: any text at all, percent-encoded.
 
-Starlette's own `path` ends at a line feed, and a key may hold one; and what is no UTF-8 reaches us as U+FFFD, which is another key than the one
-that was meant. So keys have a converter of their own, `{key:key}`, and an address that is no text is refused.
+Starlette's own `path` ends at a line feed, and a key may hold one; and what is no UTF-8 reaches us as U+FFFD, which is
+another key than the one that was meant. So keys have a converter of their own, `{key:key}`, and an address that is no
+text is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Path
 from starlette.convertors import Convertor, register_url_convertor
 
-from ..problems import BAD_REQUEST, ProblemError
+from ..http.problems import BAD_REQUEST, ProblemError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -1,4 +1,4 @@
-"""`/api/limits`: what holds for checks that name no limit, and for single keys."""
+"""`/api/limits`: the default limit of checks, and per-key limits."""
 
 from __future__ import annotations
 
@@ -7,54 +7,58 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query, Request
 from msgspec import UNSET
 
-from ...board import KeyLimit
-from ..checks import limit_of
-from ..problems import NOT_FOUND, ProblemError
-from .changing import changing
-from .guard import caller_of, guarded, needs
+from ...board import KeyOverride
+from ..front import limit_of
+from ..http.problems import NOT_FOUND, ProblemError
+from .access import caller_of, guarded, needs
+from .audited_change import changing
 from .keys import Key  # noqa: TC001 - FastAPI reads it
-from .models import KeyLimitShown, LimitBody, Reason, Removed, Shown
+from .models import KeyLimitResponse, LimitBody, Reason, Removed, ResponseModel, whole_ms
 
 if TYPE_CHECKING:
     from ...algorithms import Limit
-    from ..desk import Desk
+    from ..node import Node
 
 Why = Annotated[Reason, Query()]
 
 
-class LimitsShown(Shown):
-    """The default, and the keys that have a limit of their own."""
+class LimitsResponse(ResponseModel):
+    """The default limit, and the per-key limits."""
 
     default_limit: int
-    default_window_ms: float
+    default_window_ms: int
     default_algorithm: str
-    per_key_limits: dict[str, KeyLimitShown]
+    per_key_limits: dict[str, int]
+    """Units per window, by key."""
+    key_limits: dict[str, KeyLimitResponse]
+    """The same, with all that is known of each."""
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["limits"], route_class=guarded(desk))
+    made = APIRouter(prefix="/api", tags=["limits"], route_class=guarded(node))
 
     @made.get("/limits", summary="What holds", **needs("viewer"))
-    async def limits() -> LimitsShown:
-        """The default limit, and every key that has one of its own."""
-        settings = desk.settings
-        kept = desk.board.view.key_limits
-        return LimitsShown(
+    async def limits() -> LimitsResponse:
+        """The default limit, and every key with its own limit."""
+        settings = node.settings
+        kept = node.board.view.key_limits
+        return LimitsResponse(
             default_limit=settings.default_limit,
-            default_window_ms=settings.default_window * 1000,
+            default_window_ms=whole_ms(node.default_limit.window_us),
             default_algorithm=settings.default_algorithm,
-            per_key_limits={key: KeyLimitShown.of_entry(one) for key, one in sorted(kept.items())},
+            per_key_limits={key: one.limit.limit for key, one in sorted(kept.items())},
+            key_limits={key: KeyLimitResponse.of_entry(one) for key, one in sorted(kept.items())},
         )
 
     @made.put("/limits/{key:key}", summary="Give a key its own limit", **needs("operator"))
-    async def put(request: Request, key: Key, body: LimitBody) -> KeyLimitShown:
+    async def put(request: Request, key: Key, body: LimitBody) -> KeyLimitResponse:
         """It holds here at once and on all nodes within a second, whatever limit a check names, until it is removed."""
-        entry = key_limit(desk, key, body, caller_of(request).name, None)
-        shown = KeyLimitShown.of_entry(entry)
-        before = desk.board.view.key_limits.get(key)
+        entry = key_limit(node, key, body, by=caller_of(request).name)
+        shown = KeyLimitResponse.of_entry(entry)
+        before = node.board.view.key_limits.get(key)
         async with changing(
-            desk,
+            node,
             request,
             "limit.put",
             key,
@@ -62,25 +66,25 @@ def router(desk: Desk) -> APIRouter:
             after=entry.rate,
             reason=body.reason,
         ):
-            await desk.board.keep("l", entry)
-        desk.recorder.unblock(key)
+            await node.board.keep("l", entry)
+        node.recorder.unblock(key)
         return shown
 
-    @made.delete("/limits/{key:key}", summary="Let the default hold again", **needs("operator"))
+    @made.delete("/limits/{key:key}", summary="Remove a key's own limit", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
         """The default holds for this key again, or what a check names."""
-        before = desk.board.view.key_limits.get(key)
+        before = node.board.view.key_limits.get(key)
         if before is None:
-            raise ProblemError(NOT_FOUND, "this key has no limit of its own")
-        async with changing(desk, request, "limit.delete", key, before=before.rate, reason=reason):
-            await desk.board.remove("l", key)
+            raise ProblemError(NOT_FOUND, "this key does not have its own limit")
+        async with changing(node, request, "limit.delete", key, before=before.rate, reason=reason):
+            await node.board.remove("l", key)
         return Removed()
 
     return made
 
 
 def named_limit(
-    desk: Desk,
+    node: Node,
     *,
     limit: int | None,
     window: float | None,
@@ -94,18 +98,27 @@ def named_limit(
         UNSET if algorithm is None else algorithm,
         UNSET if burst is None else burst,
     )
-    return limit_of(desk.settings, spec)
+    return limit_of(node.settings, spec)
 
 
-def key_limit(desk: Desk, key: str, body: LimitBody, by: str, until_us: int | None) -> KeyLimit:
-    """What is kept of a limit for one key."""
+def key_limit(
+    node: Node,
+    key: str,
+    body: LimitBody,
+    *,
+    by: str,
+    until_us: int | None = None,
+    rule: str | None = None,
+) -> KeyOverride:
+    """The entry for the board of a limit for one key."""
     named = {name: getattr(body, name) for name in ("limit", "window", "algorithm", "burst")}
-    return KeyLimit(
+    return KeyOverride(
         key=key,
-        rate=body.rate(desk.settings.default_window),
-        algorithm=named_limit(desk, **named).name,
+        rate=body.rate(node.settings.default_window),
+        algorithm=named_limit(node, **named).name,
         until_us=until_us,
         by=by,
         reason=body.reason,
-        set_at_us=desk.board.now_us(),
+        set_at_us=node.board.now_us(),
+        rule=rule,
     )

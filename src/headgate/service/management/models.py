@@ -1,4 +1,4 @@
-"""The shapes of management: what is sent and what comes back. A field that nobody knows is refused.
+"""The bodies of the management API. Unknown fields are refused.
 
 Times are ISO 8601 in UTC; lengths of time that are sent are seconds, those that come back say their unit.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...algorithms import Concurrency
-from ...board.kept import MAX_TEXT, KeyLimit
+from ...board.key_settings import MAX_TEXT, KeyOverride
 from ...rate import Rate
 
 if TYPE_CHECKING:
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 MAX_TTL = 366 * 86_400.0
 
-Reason = Annotated[str, Field(max_length=MAX_TEXT, description="Why, for whoever asks later.")]
+Reason = Annotated[str, Field(max_length=MAX_TEXT, description="Why, for the audit log.")]
+RuleName = Annotated[str, Field(min_length=1, max_length=256, description="A rule's name.")]
 Ttl = Annotated[float, Field(gt=0, le=MAX_TTL, allow_inf_nan=False, description="Seconds.")]
 
 
-class Sent(BaseModel):
+class RequestModel(BaseModel):
     """Something that a caller sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Shown(BaseModel):
+class ResponseModel(BaseModel):
     """Something that a caller gets."""
 
 
-class LimitBody(Sent):
+class LimitBody(RequestModel):
     """A limit for one key."""
 
     limit: Annotated[int, Field(ge=0, le=2**53 - 1)]
@@ -50,19 +51,21 @@ class LimitBody(Sent):
 
 
 class OverrideBody(LimitBody):
-    """A limit for one key that ends by itself."""
+    """A temporary limit for one key."""
 
     ttl: Ttl
+    rule: RuleName | None = None
+    """The rule whose limits it replaces; without one, it is for checks."""
 
 
-class BanBody(Sent):
+class BanBody(RequestModel):
     """Why a key is banned, and for how long; for ever, if nothing is said."""
 
     ttl: Ttl | None = None
     reason: Reason = ""
 
 
-class ResetBody(Sent):
+class ResetBody(RequestModel):
     """What is to be forgotten of a key. With neither rule nor window: everything that is found."""
 
     key: Annotated[str, Field(min_length=1, max_length=8_192)]
@@ -70,35 +73,39 @@ class ResetBody(Sent):
     algorithm: Annotated[str, Field(max_length=64)] | None = None
     window: Annotated[float, Field(gt=0, le=MAX_TTL, allow_inf_nan=False)] | None = None
     reason: Reason = ""
+    cursor: Annotated[str, Field(max_length=65_536)] = ""
+    """To look on where an earlier answer has left off."""
 
 
-class LimitShown(Shown):
+class LimitResponse(ResponseModel):
     """A limit, in numbers."""
 
     limit: int
-    window_ms: float
+    window_ms: int
     algorithm: str
     burst: int | None = None
 
     @classmethod
-    def of(cls, limit: Limit) -> LimitShown:
+    def of(cls, limit: Limit) -> LimitResponse:
         """The numbers of a limit."""
         return cls(**_numbers(limit))
 
 
-class KeyLimitShown(LimitShown):
-    """What one key may do instead of the default."""
+class KeyLimitResponse(LimitResponse):
+    """What one key may do instead of the default, or instead of a rule's limits."""
 
+    rule: str | None = None
     by: str
     reason: str
     set_at: str
     until: str | None = None
 
     @classmethod
-    def of_entry(cls, entry: KeyLimit) -> KeyLimitShown:
+    def of_entry(cls, entry: KeyOverride) -> KeyLimitResponse:
         """An entry of the board."""
         return cls(
             **_numbers(entry.limit),
+            rule=entry.rule,
             by=entry.by,
             reason=entry.reason,
             set_at=moment(entry.set_at_us),
@@ -106,7 +113,7 @@ class KeyLimitShown(LimitShown):
         )
 
 
-class Removed(Shown):
+class Removed(ResponseModel):
     """What was there has been removed."""
 
     removed: Literal[True] = True
@@ -118,10 +125,15 @@ def moment(at_us: int) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def whole_ms(window_us: int) -> int:
+    """A window in milliseconds: the finest that a limit of a key or a check can have."""
+    return -(-window_us // 1_000)
+
+
 def _numbers(limit: Limit) -> dict[str, Any]:
     return {
         "limit": limit.limit,
-        "window_ms": 0 if isinstance(limit, Concurrency) else limit.window_us / 1000,
+        "window_ms": 0 if isinstance(limit, Concurrency) else whole_ms(limit.window_us),
         "algorithm": limit.name,
         "burst": getattr(limit, "burst", None),
     }

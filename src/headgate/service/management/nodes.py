@@ -1,4 +1,4 @@
-"""`GET /api/nodes`: who is there."""
+"""`GET /api/nodes`: the nodes of the service."""
 
 from __future__ import annotations
 
@@ -6,14 +6,43 @@ from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter
 
-from .guard import guarded, needs
-from .models import Shown, moment
+from ..telemetry.recent_figures import percentile_us
+from .access import guarded, needs
+from .models import ResponseModel, moment
 
 if TYPE_CHECKING:
-    from ..desk import Desk
+    from ..node import Node
+    from ..telemetry.recent_figures import NodeFigures
 
 
-class NodeShown(Shown):
+class ShardsResponse(ResponseModel):
+    """What a node decides, where keys are divided among nodes, and how its commits go. It is some seconds old."""
+
+    owned: int
+    commit_p50_us: int | None
+    """`null` without a commit in the last ten seconds."""
+    commit_p99_us: int | None
+    commit_age_us: int
+    """For how long the commit on its way has been so."""
+    unconfirmed: int
+    """Decisions that no commit holds yet."""
+
+    @classmethod
+    def of_figures(cls, figures: NodeFigures | None) -> ShardsResponse | None:
+        """What a node has told; nothing if it has no shards to tell of."""
+        if figures is None or "etcd_shards" not in figures.engine:
+            return None
+        engine = figures.engine
+        return cls(
+            owned=int(engine["etcd_shards"]),
+            commit_p50_us=percentile_us(figures.store, 0.5),
+            commit_p99_us=percentile_us(figures.store, 0.99),
+            commit_age_us=round(engine["etcd_commit_age_seconds"] * 1e6),
+            unconfirmed=int(engine["etcd_unconfirmed"]),
+        )
+
+
+class NodeResponse(ResponseModel):
     """A node as the others see it."""
 
     id: str
@@ -27,27 +56,35 @@ class NodeShown(Shown):
     rules: str
     requests: int
     denied: int
+    shards: ShardsResponse | None
+    """`null` where keys are not divided among nodes, or nothing is known of it."""
 
 
-class NodesShown(Shown):
+class NodesResponse(ResponseModel):
     """All nodes, and how old that knowledge is."""
 
-    nodes: list[NodeShown]
+    nodes: list[NodeResponse]
+    free_shards: int | None
+    """Shards that no node decides; `null` where keys are not divided."""
     stale_seconds: float
     problem: str | None
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["nodes"], route_class=guarded(desk))
+    made = APIRouter(prefix="/api", tags=["nodes"], route_class=guarded(node))
 
-    @made.get("/nodes", summary="Who is there", **needs("viewer"))
-    async def nodes() -> NodesShown:
-        """Every process of the service that has been heard of. One that is silent for its TTL is Down, and gone after four."""
-        board = desk.board
-        return NodesShown(
+    @made.get("/nodes", summary="List the nodes", **needs("viewer"))
+    async def nodes() -> NodesResponse:
+        """Every process of the service that has been heard of.
+
+        One that is silent for its TTL is Down, and gone after four.
+        """
+        board, figures = node.board, await node.figures_by_node()
+        free = figures[node.id].engine.get("etcd_free_shards")
+        return NodesResponse(
             nodes=[
-                NodeShown(
+                NodeResponse(
                     id=seen.identity.id,
                     address=seen.identity.address,
                     state=seen.state,
@@ -59,9 +96,11 @@ def router(desk: Desk) -> APIRouter:
                     rules=seen.identity.rules,
                     requests=seen.requests,
                     denied=seen.denied,
+                    shards=ShardsResponse.of_figures(figures.get(seen.identity.id)),
                 )
                 for seen in board.view.nodes
             ],
+            free_shards=None if free is None else int(free),
             stale_seconds=round(board.stale_seconds, 3) if board.problem else 0.0,
             problem=_short(board.problem),
         )

@@ -1,9 +1,9 @@
-"""`PUT` and `DELETE /api/rules/…`, `POST /api/rollback`: changing the rules, in the place that they are kept.
+"""`PUT` and `DELETE /api/rules/…`, `POST /api/rollback`: changing the rules in their source.
 
-A change is planned first, against the whole set as it would be. It is made only if it works, if the guard has nothing against it or is
-overruled, and if nobody was faster. The guard looks at the rules that hold here as well: this node would refuse what is too far from them, and a source
-that has lost its rules must not make them forgotten. Who has looked at the rules and thought about them sends their `ETag` back as `If-Match`; then "faster" means:
-since that look. Stores may block, so all of this runs in threads.
+A change is planned first, against the whole set as it would be. It is made only if it works, if the guard has nothing
+against it or is overruled, and if nobody was faster. The guard looks at the rules that hold here as well: a source that
+has lost its rules must not make them forgotten. Who has looked at the rules and thought about them sends their `ETag`
+back as `If-Match`; then "faster" means: since that look. Stores may block, so all of this runs in threads.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
 from ...errors import UsageError
-from ...rules.editing import Editor, Plan
-from ...rules.guard import objections
-from ..problems import NOT_FOUND, ProblemError
-from .changing import changing
-from .guard import CHANGED, CONFLICT, caller_of, guarded, needs
-from .models import Reason, Sent, Shown
+from ...rules.live.change_check import objections
+from ...rules.live.editing import NOTHING_LEFT, Editor, EditPlan
+from ..http.problems import NOT_FOUND, ProblemError
+from .access import CHANGED, CONFLICT, caller_of, guarded, needs
+from .audited_change import changing
+from .models import Reason, RequestModel, ResponseModel
 from .rules import RuleId, live_rules, loaded, tag_of, with_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...rules.sources.base import Entry
-    from ..desk import Desk
+    from ...rules.sources.base import HistoryEntry
+    from ..node import Node
 
 Revision = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Note = Annotated[Reason, Query()]
@@ -38,30 +38,35 @@ IfMatch = Annotated[
     Header(description="The `ETag` of the rules that this is a change of; others are left alone."),
 ]
 PROBLEMS = {
-    202: "It is written, and does not hold on this node yet; `warnings` says why",
-    409: "The guard objects, somebody was faster, or the rules cannot be changed",
-    412: "The rules are not those that `If-Match` names",
+    202: "It is written, but not yet in force on this node; `warnings` says why",
+    409: "The change check objects, another change was made first, or the rules cannot be changed",
+    412: "The rules do not match `If-Match`",
 }
-Force = Annotated[bool, Query(description="Overrule the guard.")]
+Force = Annotated[bool, Query(description="Override the change check.")]
+AllowEmpty = Annotated[
+    bool, Query(description="Allow an empty rule set, so that nothing is limited.")
+]
 
 
-class RuleBody(Sent):
+class RuleBody(RequestModel):
     """A rule, as a file would have it."""
 
     rule: dict[str, Any]
     note: Reason = ""
     force: bool = False
-    """Overrule the guard."""
+    """Override the change check."""
 
 
-class RollbackBody(Sent):
+class RollbackBody(RequestModel):
     """Which revision to go back to; without one, before the newest change."""
 
     revision: Revision | None = None
     note: Reason = ""
+    allow_empty: bool = False
+    """Go back to no rules at all, if there were none."""
 
 
-class EditShown(Shown):
+class EditResponse(ResponseModel):
     """A change that was made."""
 
     revision: int
@@ -71,20 +76,21 @@ class EditShown(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody wants to change."""
+    """The requested change."""
 
     action: str
     target: str
-    plan: Callable[[Editor], Plan]
+    plan: Callable[[Editor], EditPlan]
     note: str
     force: bool = False
+    allow_empty: bool = False
     if_match: str | None = None
     """Which rules it is a change of, if that was said."""
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["rules"], route_class=guarded(desk))
+    made = APIRouter(prefix="/api", tags=["rules"], route_class=guarded(node))
 
     @made.put("/rules/{rule_id}", summary="Add or replace a rule", **needs("admin", PROBLEMS))
     async def put(
@@ -93,8 +99,11 @@ def router(desk: Desk) -> APIRouter:
         rule_id: RuleId,
         body: RuleBody,
         if_match: IfMatch = None,
-    ) -> EditShown:
-        """The whole set is checked with it. It holds here when the answer comes, and on other nodes as fast as their source tells them."""
+    ) -> EditResponse:
+        """The whole set is checked with it.
+
+        It is in force on this node when the answer is sent, and on other nodes as soon as their source notifies them.
+        """
         document = {**body.rule, "rule_id": body.rule.get("rule_id", rule_id)}
         if document["rule_id"] != rule_id:
             named = str(document["rule_id"])[:80]
@@ -102,11 +111,16 @@ def router(desk: Desk) -> APIRouter:
                 f"rule_id is {named!r} in the body and {rule_id[:80]!r} in the address"
             )
         wish = Wish(
-            "rule.put", rule_id, lambda one: one.set([document]), body.note, body.force, if_match
+            "rule.put",
+            rule_id,
+            lambda one: one.set([document]),
+            body.note,
+            force=body.force,
+            if_match=if_match,
         )
-        return await _edit(desk, request, response, wish)
+        return await _edit(node, request, response, wish)
 
-    @made.delete("/rules/{rule_id}", summary="Take a rule out", **needs("admin", PROBLEMS))
+    @made.delete("/rules/{rule_id}", summary="Delete a rule", **needs("admin", PROBLEMS))
     async def delete(
         request: Request,
         response: Response,
@@ -114,21 +128,31 @@ def router(desk: Desk) -> APIRouter:
         *,
         note: Note = "",
         force: Force = False,
+        allow_empty: AllowEmpty = False,
         if_match: IfMatch = None,
-    ) -> EditShown:
-        """The guard objects when it would be the last one."""
-        if all(one.rule_id != rule_id for one in live_rules(desk).rules):
+    ) -> EditResponse:
+        """Deleting the last rule needs `allow_empty`."""
+        if all(one.rule_id != rule_id for one in live_rules(node).rules):
             raise ProblemError(NOT_FOUND, "there is no such rule")
         wish = Wish(
-            "rule.delete", rule_id, lambda one: one.delete([rule_id]), note, force, if_match
+            "rule.delete",
+            rule_id,
+            lambda one: one.delete([rule_id]),
+            note,
+            force=force,
+            allow_empty=allow_empty,
+            if_match=if_match,
         )
-        return await _edit(desk, request, response, wish)
+        return await _edit(node, request, response, wish)
 
-    @made.post("/rollback", summary="Go back to earlier rules", **needs("admin", PROBLEMS))
+    @made.post("/rollback", summary="Restore earlier rules", **needs("admin", PROBLEMS))
     async def rollback(
         request: Request, response: Response, body: RollbackBody, if_match: IfMatch = None
-    ) -> EditShown:
-        """Make the rules again what they were after `revision`, or before the newest change. The guard lets it pass, unless no rule would be left."""
+    ) -> EditResponse:
+        """Make the rules again what they were after `revision`, or before the newest change.
+
+        The guard lets it pass, unless no rule would be left.
+        """
         revision = body.revision
         target = "before the newest change" if revision is None else f"revision {revision}"
         wish = Wish(
@@ -136,33 +160,43 @@ def router(desk: Desk) -> APIRouter:
             target,
             lambda one: one.rollback(revision),
             body.note,
+            allow_empty=body.allow_empty,
             if_match=if_match,
         )
-        return await _edit(desk, request, response, wish)
+        return await _edit(node, request, response, wish)
 
     return made
 
 
-async def _edit(desk: Desk, request: Request, response: Response, wish: Wish) -> EditShown:
+async def _edit(node: Node, request: Request, response: Response, wish: Wish) -> EditResponse:
     """Plan a change, note it, make it, and follow it."""
-    plan = await with_store(desk, lambda store: wish.plan(Editor(store)))
+    plan = await with_store(node, lambda store: wish.plan(Editor(store)))
     _require_match(wish.if_match, plan.base)
-    live = live_rules(desk)
-    if not wish.force and not plan.forced:
+    live = live_rules(node)
+    if plan.empties:
+        if not wish.allow_empty:
+            raise ProblemError(
+                CONFLICT, f"{NOTHING_LEFT}: if that is intended, send it again with allow_empty"
+            )
+    elif not wish.force and not plan.forced:
         against = await asyncio.to_thread(_objections, plan, live)
         if against:
             raise ProblemError(
-                CONFLICT, f"{'; '.join(against)}: send it again with force, if you mean it"
+                CONFLICT, f"{'; '.join(against)}: if that is intended, send it again with force"
             )
     author = caller_of(request).name
 
-    def make(store: Any) -> Entry:
+    def make(store: Any) -> HistoryEntry:
         return replace(plan, store=store).make(
-            author=author, at=time.time(), note=wish.note, force=wish.force
+            author=author,
+            at=time.time(),
+            note=wish.note,
+            force=wish.force,
+            allow_empty=wish.allow_empty,
         )
 
     async with changing(
-        desk,
+        node,
         request,
         wish.action,
         wish.target,
@@ -170,22 +204,33 @@ async def _edit(desk: Desk, request: Request, response: Response, wish: Wish) ->
         after={one.rule_id: loaded(one.after) for one in plan.changes},
         reason=wish.note,
     ):
-        entry = await with_store(desk, make)
+        entry = await with_store(node, make)
     await asyncio.to_thread(live.refresh)
     warnings = [*map(str, plan.warnings), *filter(None, [entry.warning])]
-    if live.problem is not None or live.version < entry.version:
+    if live.version < entry.version or not _holds(plan, live):
         response.status_code = 202
-        why = live.problem or "its source still tells of older rules"
-        warnings.append(f"it is written, and does not hold on this node yet: {why}")
+        why = live.problem or "its source still returns older rules"
+        warnings.append(f"it is written, but not yet in force on this node: {why}")
     response.headers["etag"] = tag_of(plan.rules.version)
-    return EditShown(
+    return EditResponse(
         revision=entry.revision,
         changed=[one.rule_id for one in plan.changes],
         warnings=warnings,
     )
 
 
-def _objections(plan: Plan, live: Any) -> Sequence[str]:
+def _holds(plan: EditPlan, live: Any) -> bool:
+    """Whether the rules that were changed are those that hold here; others may be malformed, and stay as they were."""
+    if live.problem is None:
+        return True
+    here = live.current.by_id
+    return all(
+        here.get(one.rule_id) == (None if one.after is None else plan.rules[one.rule_id])
+        for one in plan.changes
+    )
+
+
+def _objections(plan: EditPlan, live: Any) -> Sequence[str]:
     """What the guard has against a plan, with regard to what its source has and to what holds here."""
     if plan.base == live.current.version:
         return plan.objections
@@ -204,6 +249,6 @@ def _require_match(if_match: str | None, version: str) -> None:
     if not version or tag_of(version) not in tags:
         raise ProblemError(
             CHANGED,
-            "the rules have changed since you looked at them, and nothing was written: get them again, and decide anew",
+            "the rules have changed since you read them, and nothing was written: read them again and retry",
             lines=f"etag: {tag_of(version)}\r\n".encode() if version else b"",
         )

@@ -1,4 +1,4 @@
-"""`GET /api/rules`, `GET /api/history`: the rules that hold, and how they came to be so."""
+"""`GET /api/rules`, `GET /api/history`: the rules in force, and who changed them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from ...rules.sources.opening import open_store
-from ..problems import NOT_FOUND, ProblemError
-from ..secret import redacted
-from .guard import CONFLICT, guarded, needs
-from .models import Shown, moment
+from ..http.problems import NOT_FOUND, ProblemError
+from ..security.redaction import redacted
+from .access import CONFLICT, guarded, needs
+from .models import ResponseModel, moment
 
 if TYPE_CHECKING:
-    from ...rules.sources.base import Entry
-    from ..desk import Desk
+    from ...rules.sources.base import HistoryEntry
+    from ..node import Node
 
 T = TypeVar("T")
 RuleId = Annotated[str, Path(min_length=1, max_length=256)]
 Revision = Annotated[int, Field(ge=0, le=2**53 - 1)]
-Force = Annotated[bool, Query(description="Overrule the guard.")]
+Force = Annotated[bool, Query(description="Override the change check.")]
 
 
-class RulesShown(Shown):
+class RulesResponse(ResponseModel):
     """The rules that hold on this node."""
 
     rules: list[dict[str, Any]]
@@ -36,9 +36,10 @@ class RulesShown(Shown):
     editable: bool
     stale_seconds: float
     problem: str | None
+    alarm: str | None
 
 
-class EntryShown(Shown):
+class HistoryEntryResponse(ResponseModel):
     """A change that was made, as the history has it."""
 
     revision: int
@@ -50,35 +51,39 @@ class EntryShown(Shown):
     changes: list[dict[str, Any]]
 
 
-class HistoryShown(Shown):
+class HistoryResponse(ResponseModel):
     """The newest changes, the newest first."""
 
-    history: list[EntryShown]
+    history: list[HistoryEntryResponse]
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["rules"], route_class=guarded(desk))
+    made = APIRouter(prefix="/api", tags=["rules"], route_class=guarded(node))
 
-    @made.get("/rules", summary="The rules that hold", **needs("viewer"))
-    async def rules(response: Response) -> RulesShown:
-        """As this node follows them, with how old they are and what is wrong with newer ones, if anything is."""
-        live = live_rules(desk)
+    @made.get("/rules", summary="The rules in force", **needs("viewer"))
+    async def rules(response: Response) -> RulesResponse:
+        """The rules in force on this node: how old they are, problems of newer ones, and what looks like a mistake."""
+        live = live_rules(node)
         response.headers["etag"] = tag_of(live.current.version)
-        return RulesShown(
+        return RulesResponse(
             rules=[_document(rule.document) for rule in live.rules],
             version=live.current.version,
             revision=live.revision,
-            source=redacted(desk.settings.rules) or "the starter rules",
-            editable=bool(desk.settings.rules),
+            source=redacted(node.settings.rules) or "the starter rules",
+            editable=bool(node.settings.rules),
             stale_seconds=round(live.stale_seconds, 3),
             problem=live.problem,
+            alarm=live.alarm,
         )
 
     @made.get("/rules/{rule_id}", summary="One rule", **needs("viewer"))
     async def rule(response: Response, rule_id: RuleId) -> dict[str, Any]:
-        """The rule as it was written, with defaults filled in. Its `ETag` is that of all rules: who sends it back as `If-Match` changes these or none."""
-        current = live_rules(desk).current
+        """The rule as it was written, with defaults filled in.
+
+        Its `ETag` is that of all rules: send it as `If-Match` to change only this version.
+        """
+        current = live_rules(node).current
         for one in current.rules:
             if one.rule_id == rule_id:
                 response.headers["etag"] = tag_of(current.version)
@@ -87,21 +92,21 @@ def router(desk: Desk) -> APIRouter:
         raise ProblemError(NOT_FOUND, "there is no such rule")
 
     @made.get("/history", summary="Who changed the rules", **needs("viewer"))
-    async def history(limit: Annotated[int, Query(ge=1, le=100)] = 20) -> HistoryShown:
+    async def history(limit: Annotated[int, Query(ge=1, le=100)] = 20) -> HistoryResponse:
         """The newest changes that were made through Headgate, the newest first."""
-        entries = await with_store(desk, lambda store: list(store.history(limit)))
-        return HistoryShown(history=[_entry(one) for one in entries])
+        entries = await with_store(node, lambda store: list(store.history(limit)))
+        return HistoryResponse(history=[_entry(one) for one in entries])
 
     return made
 
 
-async def with_store(desk: Desk, work: Callable[[Any], T]) -> T:
+async def with_store(node: Node, work: Callable[[Any], T]) -> T:
     """Do something with the place where the rules are kept, in a thread."""
-    where = desk.settings.rules
+    where = node.settings.rules
     if not where:
         raise ProblemError(
             CONFLICT,
-            "the starter rules are part of the program; name a file or a source in the setting 'rules'",
+            "the starter rules cannot be changed; set 'rules' to a file or a source",
         )
 
     def run() -> T:
@@ -114,20 +119,20 @@ async def with_store(desk: Desk, work: Callable[[Any], T]) -> T:
     return await asyncio.to_thread(run)
 
 
-def live_rules(desk: Desk) -> Any:
+def live_rules(node: Node) -> Any:
     """The rules that are followed."""
-    if desk.rules is None:
+    if node.rules is None:
         raise ProblemError(NOT_FOUND, "this service has no rules")
-    return desk.rules
+    return node.rules
 
 
 def tag_of(version: str) -> str:
-    """The entity tag of a set of rules: the same for everybody who has the same rules."""
+    """The entity tag of a rule set: the same on every node with the same rules."""
     return f'"{version}"'
 
 
-def _entry(entry: Entry) -> EntryShown:
-    return EntryShown(
+def _entry(entry: HistoryEntry) -> HistoryEntryResponse:
+    return HistoryEntryResponse(
         revision=entry.revision,
         action=entry.action,
         author=entry.author,

@@ -1,4 +1,4 @@
-"""`GET /api/traffic`, `GET /api/top`: how much is going on, and who asks most."""
+"""`GET /api/traffic`, `GET /api/top`: the traffic, and the busiest keys."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 from fastapi import APIRouter, Query
 
 from ...board import figures_of
-from ..recorder import TOP_PERIOD_US
-from .guard import guarded, needs
-from .models import Shown
+from ..telemetry.recorder import TOP_PERIOD_US
+from .access import guarded, needs
+from .models import ResponseModel
 
 if TYPE_CHECKING:
-    from ..desk import Desk
+    from ..node import Node
 
 
-class SecondShown(Shown):
+class SecondResponse(ResponseModel):
     """One second, over all nodes."""
 
     at: int
@@ -23,20 +23,23 @@ class SecondShown(Shown):
     denied: int
 
 
-class TrafficShown(Shown):
+class TrafficResponse(ResponseModel):
     """What the last ten seconds say, over all nodes."""
 
     req_per_sec: float
     burst_ratio: float
     deny_rate: float
     active_algorithm: str
+    """The one that decides checks which name none."""
+    reason: str | None
+    """Why it does, if the traffic or a person has chosen it."""
     total_requests: int
     total_denied: int
     nodes: int
-    seconds: list[SecondShown]
+    seconds: list[SecondResponse]
 
 
-class HotShown(Shown):
+class TopKeyResponse(ResponseModel):
     """A key that is asked for often: at most `hits` times, at least `hits - error`."""
 
     key: str
@@ -44,46 +47,48 @@ class HotShown(Shown):
     error: int
 
 
-class TopShown(Shown):
+class TopResponse(ResponseModel):
     """The keys that are asked for most, over all nodes."""
 
-    top: list[HotShown]
+    top: list[TopKeyResponse]
     period_seconds: list[float]
     """They were counted over at least the first, and at most the second."""
 
 
-def traffic_of(desk: Desk) -> TrafficShown:
+def traffic_of(node: Node) -> TrafficResponse:
     """What is known of the traffic now."""
-    view = desk.board.view
+    view = node.board.view
     figures = figures_of(view.seconds)
-    return TrafficShown(
+    return TrafficResponse(
         req_per_sec=round(figures.req_per_sec, 3),
         burst_ratio=round(figures.burst_ratio, 3),
         deny_rate=round(figures.deny_rate, 4),
-        active_algorithm=desk.settings.default_algorithm,
+        active_algorithm=node.active_algorithm,
+        reason=node.control.deciding().reason if node.is_adaptive else None,
         total_requests=view.totals.requests,
         total_denied=view.totals.denied,
         nodes=sum(seen.state == "Up" for seen in view.nodes),
-        seconds=[SecondShown(**second._asdict()) for second in view.seconds],
+        seconds=[SecondResponse(**second._asdict()) for second in view.seconds],
     )
 
 
-def router(desk: Desk) -> APIRouter:
+def router(node: Node) -> APIRouter:
     """The routes of this topic."""
-    made = APIRouter(prefix="/api", tags=["traffic"], route_class=guarded(desk))
+    made = APIRouter(prefix="/api", tags=["traffic"], route_class=guarded(node))
 
-    @made.get("/traffic", summary="How much is going on", **needs("viewer"))
-    async def traffic() -> TrafficShown:
-        """The last ten seconds of all nodes. The same is at `/metrics` for those who accept JSON."""
-        return traffic_of(desk)
+    @made.get("/traffic", summary="The traffic of the last ten seconds", **needs("viewer"))
+    async def traffic() -> TrafficResponse:
+        """The last ten seconds of all nodes. `/metrics` returns the same to clients that accept only JSON."""
+        return traffic_of(node)
 
-    @made.get("/top", summary="Who asks most", **needs("viewer"))
-    async def top(limit: Annotated[int, Query(ge=1, le=100)] = 20) -> TopShown:
+    @made.get("/top", summary="The busiest keys", **needs("viewer"))
+    async def top(limit: Annotated[int, Query(ge=1, le=100)] = 20) -> TopResponse:
         """The keys that were asked for most in the last one to two minutes, from a sketch of 1,000 counters a node."""
-        found = await desk.board.top(desk.recorder.top(), limit)
+        found = await node.board.top(node.recorder.top(), limit)
         period = TOP_PERIOD_US / 1_000_000
-        return TopShown(
-            top=[HotShown(**hot._asdict()) for hot in found], period_seconds=[period, 2 * period]
+        return TopResponse(
+            top=[TopKeyResponse(**hot._asdict()) for hot in found],
+            period_seconds=[period, 2 * period],
         )
 
     return made

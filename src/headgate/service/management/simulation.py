@@ -1,0 +1,265 @@
+"""`POST /api/simulate`: traffic to watch, as real as any other.
+
+It takes the way of checks, so it is in all figures, and it may change which algorithm decides for everybody. What was
+sent and answered is told line by line, a line for each second and for each switch. It ends by itself, and within a
+tenth of a second when its reader goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from fastapi import APIRouter
+from msgspec import UNSET
+from pydantic import Field
+from starlette.responses import StreamingResponse
+
+from ...decision import Decision
+from ...engines.base import Run
+from ...errors import EngineError
+from ..front import Check, Front, Pending, limit_of
+from ..http.bodies import answer_of
+from ..http.problems import ProblemError
+from .access import CONFLICT, guarded, needs
+from .models import RequestModel
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ..front import BatchResult
+    from ..node import Node
+    from ..security.auth import Caller
+    from ..security.tokens import Role
+
+STEP: Final = 0.1
+"""Seconds between two sendings."""
+LISTEN: Final = 5.0
+"""Seconds for which a burst is listened to after it was sent."""
+AT_ONCE: Final = 4
+"""Simulations that may run on a node at a time."""
+MEDIA_TYPE: Final = "application/x-ndjson"
+
+
+class SimulateBody(RequestModel):
+    """What is to be sent. The numbers are for the shape `own`; all shapes take `limit`, `window` and `algorithm`."""
+
+    shape: Literal["steady", "burst", "abuse", "own"]
+    key: Annotated[str, Field(max_length=256, pattern=r"^sim:")] | None = None
+    """Left out, a new one; it begins with `sim:`."""
+    rate: Annotated[float, Field(gt=0, le=200, allow_inf_nan=False)] = 50.0
+    seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 20.0
+    keys: Annotated[int, Field(ge=1, le=100)] = 1
+    cost: Annotated[int, Field(ge=0, le=2**53 - 1)] = 1
+    limit: Annotated[int, Field(ge=0, le=2**53 - 1)] = 100
+    window: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60.0
+    algorithm: Annotated[str, Field(max_length=64)] | None = None
+
+
+class Plan(NamedTuple):
+    """What is sent, and for how long."""
+
+    rate: float
+    """A second; 0 sends everything at once."""
+    seconds: float
+    planned: int
+    keys: int = 1
+    cost: int = 1
+
+    def due(self, passed: float) -> int:
+        """How many should have been sent by now."""
+        return min(self.planned, int(passed * self.rate) + 1 if self.rate else self.planned)
+
+
+SHAPES: Final = {
+    "steady": Plan(5.0, 5.0, 25),
+    "burst": Plan(0.0, LISTEN, 100),
+    "abuse": Plan(30.0, 60.0, 1_800),
+}
+
+
+def role_to_simulate(node: Node) -> Role | None:
+    """The minimum role for simulations; `None` if they are turned off."""
+    if node.settings.simulator == "off":
+        return None
+    return "viewer" if node.settings.simulator == "on" else "operator"
+
+
+def may_simulate(node: Node, caller: Caller) -> bool:
+    """Whether this caller may simulate."""
+    role = role_to_simulate(node)
+    return role is not None and caller.may(role)
+
+
+def router(node: Node) -> APIRouter:
+    """The routes of this topic."""
+    made = APIRouter(prefix="/api", tags=["simulation"], route_class=guarded(node))
+    front = Front(node)
+    running: set[Simulation] = set()
+    role = role_to_simulate(node)
+    if role is None:
+        return made
+
+    @made.post(
+        "/simulate",
+        summary="Send traffic and report the results",
+        response_class=StreamingResponse,
+        **needs(role, {409: f"{AT_ONCE} simulations run already"}),
+    )
+    async def simulate(body: SimulateBody) -> StreamingResponse:
+        """Real checks of keys that begin with `sim:`, by this node.
+
+        Answers with a line of JSON as things happen: `started`, then `second` for each second and `switch` when another
+        algorithm decides, and `ended`. To stop it, close the connection.
+        """
+        if len(running) >= AT_ONCE:
+            raise ProblemError(CONFLICT, f"{AT_ONCE} simulations run on this node already")
+        simulation = Simulation(node, front, body)
+
+        async def told() -> AsyncIterator[bytes]:
+            running.add(simulation)
+            try:
+                async for event in simulation.events():
+                    yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
+            finally:
+                running.discard(simulation)
+
+        return StreamingResponse(
+            told(), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"}
+        )
+
+    return made
+
+
+class Simulation:
+    """One run of a shape."""
+
+    def __init__(self, node: Node, front: Front, body: SimulateBody) -> None:
+        self._node = node
+        self._front = front
+        self._body = body
+        self._algorithm = UNSET if body.algorithm is None else body.algorithm
+        limit_of(node.settings, (body.limit, body.window, self._algorithm, UNSET))  # Refuse it now.
+        own = Plan(
+            body.rate, body.seconds, round(body.rate * body.seconds) or 1, body.keys, body.cost
+        )
+        self._plan = SHAPES.get(body.shape, own)
+        key = body.key or f"sim:{secrets.token_hex(2)}"
+        many = self._plan.keys
+        self._keys = [key] if many == 1 else [f"{key}:{place}" for place in range(many)]
+        self._sent = 0
+        self._counts = {"sent": 0, "allowed": 0, "denied": 0, "failed": 0}
+        self._last: dict[str, Any] | None = None
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Send, and tell what comes of it."""
+        loop, plan, control = asyncio.get_running_loop(), self._plan, self._node.control
+        began = loop.time()
+        choice = control.deciding()
+        yield self._started(choice.algorithm)
+        told, second, why = dict(self._counts), 0, "done"
+        while True:
+            passed = loop.time() - began
+            if self._node.draining:
+                why = "draining"
+            else:
+                await self._send(plan.due(passed) - self._sent)
+            passed = loop.time() - began
+            now = control.deciding()
+            if now.epoch != choice.epoch:
+                yield self._switch(choice.algorithm, now, passed)
+                choice = now
+            is_over = passed >= plan.seconds or why != "done"
+            if passed >= second + 1 or is_over:
+                second += 1
+                yield self._second(second, told, choice)
+                told = dict(self._counts)
+            if is_over:
+                break
+            await asyncio.sleep(STEP)
+        yield {
+            "type": "ended",
+            "why": why,
+            **self._counts,
+            "at": self._now(),
+            "algorithm": choice.algorithm,
+        }
+
+    async def _send(self, many: int) -> None:
+        """So many checks, as one batch: a browser's own requests would not arrive at once."""
+        body = self._body
+        if many <= 0:
+            return
+        checks = [
+            Check(key, body.limit, body.window, self._algorithm, UNSET, self._plan.cost)
+            for key in (self._keys[(self._sent + place) % len(self._keys)] for place in range(many))
+        ]
+        self._sent += many
+        outcome = self._front.check_batch(checks, perf_counter_ns())
+        if isinstance(outcome, Pending):
+            await asyncio.wait([outcome.future])
+            outcome = outcome.result()
+        self._count(outcome)
+
+    def _count(self, outcomes: BatchResult) -> None:
+        counts = self._counts
+        for outcome in outcomes:
+            for one in outcome.decisions() if isinstance(outcome, Run) else (outcome,):
+                counts["sent"] += 1
+                if isinstance(one, Decision):
+                    counts["allowed" if one else "denied"] += 1
+                    self._last = msgspec.to_builtins(answer_of(one))
+                elif isinstance(one, EngineError):
+                    counts["failed"] += 1
+                else:
+                    raise one
+
+    def _now(self) -> float:
+        return self._node.board.now_us() / 1_000_000
+
+    def _started(self, algorithm: str) -> dict[str, Any]:
+        plan, body = self._plan, self._body
+        return {
+            "type": "started",
+            "shape": body.shape,
+            "key": self._keys[0] if plan.keys == 1 else self._keys[0].rpartition(":")[0],
+            "keys": plan.keys,
+            "rate": plan.rate,
+            "seconds": plan.seconds,
+            "planned": plan.planned,
+            "limit": body.limit,
+            "window": body.window,
+            "cost": plan.cost,
+            "at": self._now(),
+            "algorithm": algorithm,
+        }
+
+    def _second(self, second: int, told: dict[str, int], choice: Any) -> dict[str, Any]:
+        """What happened since the last time."""
+        new = {name: many - told[name] for name, many in self._counts.items()}
+        last = {"last": self._last}
+        return {
+            "type": "second",
+            "second": second,
+            "at": self._now(),
+            **new,
+            "algorithm": choice.algorithm,
+            "epoch": choice.epoch,
+            **last,
+        }
+
+    def _switch(self, before: str, choice: Any, passed: float) -> dict[str, Any]:
+        return {
+            "type": "switch",
+            "at": self._now(),
+            "second": int(passed) + 1,
+            "from": before,
+            "to": choice.algorithm,
+            "epoch": choice.epoch,
+            "reason": choice.reason,
+            "after": round(passed, 1),
+        }

@@ -1,0 +1,1 @@
+"""How a service runs: worker processes, the listening socket, and a clean shutdown."""

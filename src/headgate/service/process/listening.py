@@ -1,0 +1,93 @@
+"""The listening socket: how it is opened, and how new connections are refused before it is closed.
+
+Closing a listening socket resets whoever connected after the last `accept`, and no order of calls avoids that: between
+the two there is always an instant. So nobody may come in that instant. A filter in the kernel drops the first packet
+(SYN) of new connections, while those that had begun can still be completed and accepted. Who was turned away has sent
+nothing: its kernel tries again after a second, and is then refused, or taken in by the next one on this port.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+import socket
+import struct
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ...errors import ConfigError
+from ..settings import refusal
+
+if TYPE_CHECKING:
+    from ..settings import Settings
+
+BACKLOG: Final = 2_048
+
+SO_ATTACH_FILTER: Final = 26  # Of Linux; the standard library does not name it.
+TCP_FLAGS: Final = 13
+"""Where the flags are in the header of a TCP packet, and of them the one that asks for a connection."""
+SYN: Final = 0x02
+DROP, PASS = 0, 0xFFFF_FFFF
+
+# Classic BPF: code, how many to skip if true, if false, operand.
+NO_NEWCOMERS: Final = (
+    (0x30, 0, 0, TCP_FLAGS),  # Load the byte with the flags.
+    (0x45, 0, 1, SYN),  # If SYN is among them go on, else skip one.
+    (0x06, 0, 0, DROP),
+    (0x06, 0, 0, PASS),
+)
+
+
+def listen_all(settings: Settings) -> list[socket.socket]:
+    """A listening socket for each protocol in the settings: HTTP first, then the Redis protocol."""
+    sockets = [listen(settings)]
+    if settings.resp_port:
+        try:
+            sockets.append(listen(settings, "resp_port"))
+        except BaseException:
+            sockets[0].close()
+            raise
+    return sockets
+
+
+def listen(settings: Settings, name: str = "port") -> socket.socket:
+    """A listening socket, as the settings say; `name` is the setting that says on which port."""
+    port = getattr(settings, name)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        reason = error.strerror or error
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise refusal(
+                "host",
+                settings.source("host"),
+                f"{settings.host!r} is not an address of this machine: {reason}",
+            ) from None
+        raise ConfigError(
+            f"port {port} of {settings.host} (from {settings.source(name)}) cannot be listened on: "
+            f"{reason}; choose another with --{name.replace('_', '-')}"
+        ) from None
+    sock.settimeout(0)
+    return sock
+
+
+def turn_newcomers_away(sock: socket.socket) -> bool:
+    """Refuse new connections to this socket, in every process; false if the system cannot."""
+    if sys.platform != "linux":
+        return False
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in NO_NEWCOMERS)
+    kept = ctypes.create_string_buffer(program)
+    reference = struct.pack("HP", len(NO_NEWCOMERS), ctypes.addressof(kept))
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, reference)
+    except OSError as error:  # A sandbox, or an emulated kernel.
+        log = logging.getLogger("headgate.service")
+        log.warning("new connections cannot be refused before the port is closed: %s", error)
+        return False
+    return True

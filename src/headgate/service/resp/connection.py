@@ -1,0 +1,266 @@
+"""One client of the Redis protocol: commands run in turn, and replies are sent in order.
+
+What comes is read in slices, one in each turn of the loop, and none while the client does not read its replies or many
+of them wait for the store: who sends much at once gets no more of the time than anybody else, and nothing piles up.
+
+A client has so long to show a token that it needs, to finish a command that it has begun, and to read its replies. It
+may be idle for as long as it likes, as with Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from ..front import Pending
+from . import replies
+from .reading import CommandReader
+from .session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..node import Node
+    from .commands import Commands, LaterReply
+    from .reading import Words
+
+SLICE: Final = 16_384
+"""Bytes that are looked at in one turn of the loop."""
+STRANGER_BYTES: Final = 4_096
+"""What a command may weigh as long as the client has not shown the token that it needs."""
+MAX_WAITING: Final = 1_024
+"""Replies of one client that may wait for the store before we stop reading from it."""
+LINGER: Final = 1.0
+"""Seconds that a client has to read our last words and to close."""
+
+
+class RespConnection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, node: Node, commands: Commands, connections: set[Any]) -> None:
+        self._node = node
+        self._commands = commands
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        self._reader = CommandReader(STRANGER_BYTES)
+        self._unread: list[bytes] = []
+        self._reading = False  # Whether another slice is about to be read.
+        self._waiting: deque[list[bytes | None]] = deque()
+        self._deaf = False
+        self._stuck_since: float | None = None
+        self._since = self._loop.time()
+        self._unfinished_since: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.transport: Any = None
+        self._session: Session
+
+    # The life of a connection.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self._session = Session(self._node.auth, peer[0] if peer else "")
+        self._trust()
+        self._connections.add(self)
+        self._node.recorder.resp_connections += 1
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        cap = self._node.settings.max_connections_per_ip
+        if cap and self._from_same_address() > cap:
+            self._end(replies.error("ERR max number of clients reached"))
+            return
+        self._timer = self._loop.call_later(self._node.settings.header_timeout, self._on_time)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the loop."""
+        self._deaf = True
+        self._connections.discard(self)
+        self._node.recorder.resp_connections -= 1
+        self._unread.clear()
+        self._waiting.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def pause_writing(self) -> None:
+        """The client does not read its replies: stop reading its commands."""
+        self._stuck_since = self._loop.time()
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        self._stuck_since = None
+        self._read_on()
+
+    def _trust(self) -> None:
+        """Read long commands only of those who may ask anything at all."""
+        if self._session.welcome:
+            self._reader.max_bytes = self._node.settings.max_batch_body
+
+    def _from_same_address(self) -> int:
+        own = self._session.address
+        return sum(
+            isinstance(one, RespConnection) and one._session.address == own
+            for one in self._connections
+        )
+
+    # What comes in.
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        if self._deaf:
+            return
+        if self._unread or len(data) > SLICE:
+            self._unread += [data[at : at + SLICE] for at in range(0, len(data), SLICE)]
+            self.transport.pause_reading()
+            self._read_on()
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Read a slice and answer what is complete in it."""
+        commands = self._reader.feed(data)
+        self._since = now = self._loop.time()
+        if not self._reader.unfinished:
+            self._unfinished_since = None
+        elif self._unfinished_since is None or commands:
+            self._unfinished_since = now
+        if commands:
+            self._answer(commands)
+        if self._reader.error and not self._deaf:
+            self._end_in_turn(replies.error(f"ERR Protocol error: {self._reader.error}"))
+
+    def _read_on(self) -> None:
+        if not self._reading and not self._deaf:
+            self._reading = True
+            self._loop.call_soon(self._read_slice)
+
+    def _read_slice(self) -> None:
+        self._reading = False
+        if self._deaf or self._must_wait():
+            return
+        if self._unread:
+            self._take(self._unread.pop(0))
+        if self._unread:
+            self._read_on()
+        elif not self._must_wait() and not self._deaf and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _must_wait(self) -> bool:
+        return self._stuck_since is not None or len(self._waiting) >= MAX_WAITING
+
+    # What goes out, in order.
+
+    def _answer(self, commands: Sequence[Words]) -> None:
+        out: list[bytes] = []
+        for reply in self._commands.answers(self._session, commands):
+            if isinstance(reply, bytes):
+                if self._waiting:
+                    self._waiting.append([reply])
+                else:
+                    out.append(reply)
+            else:
+                self._wait_for(reply)
+        if self._reader.max_bytes == STRANGER_BYTES:
+            self._trust()
+        if out:
+            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._session.ended:
+            self._end_in_turn(b"")
+        elif self._must_wait():
+            self.transport.pause_reading()
+
+    def _wait_for(self, later: LaterReply) -> None:
+        answer, finish = later
+        slot: list[bytes | None] = [None]
+        self._waiting.append(slot)
+        if isinstance(answer, Pending):
+            future, result = answer
+        else:
+            future = asyncio.ensure_future(answer)
+            result = future.result
+        future.add_done_callback(lambda _: self._deliver(slot, finish(result)))
+
+    def _deliver(self, slot: list[bytes | None], reply: bytes) -> None:
+        """A reply has come from the store: send it, and what waited behind it."""
+        slot[0] = reply
+        waiting = self._waiting
+        if not waiting or waiting[0] is not slot:
+            return
+        out = []
+        while waiting and waiting[0][0] is not None:
+            out.append(waiting.popleft()[0] or b"")
+        self._since = self._loop.time()
+        if not self.transport.is_closing():
+            self.transport.write(b"".join(out))
+        if self._deaf and not waiting:
+            self._end(b"")
+        elif len(waiting) < MAX_WAITING:
+            self._read_on()
+
+    # The end.
+
+    def _end_in_turn(self, last: bytes) -> None:
+        """Say this behind whatever is owed, and close."""
+        self._deaf = True
+        self._unread.clear()
+        if self._waiting:
+            self._waiting.append([last])
+        else:
+            self._end(last)
+
+    def _end(self, last: bytes) -> None:
+        """Say this, and wait a moment for the client to close: closing with something unread would lose it."""
+        self._deaf = True
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if last:
+            transport.write(last)
+        transport.resume_reading()
+        if self._timer is not None:
+            self._timer.cancel()
+        if not transport.can_write_eof():
+            transport.close()
+            return
+        transport.write_eof()
+        self._timer = self._loop.call_later(LINGER, transport.abort)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything on this connection."""
+        return not (self._waiting or self._unread or self._reader.unfinished)
+
+    def idle_for(self) -> float:
+        """Seconds since anything happened on it; 0 as long as somebody waits for a reply."""
+        return self._loop.time() - self._since if self.idle else 0.0
+
+    def shutdown(self) -> None:
+        """Close behind what is owed."""
+        if not self._deaf:
+            self._end_in_turn(b"")
+
+    def _on_time(self) -> None:
+        """Close if the client has run out of time; else look again later."""
+        self._timer = None
+        if self._deaf:
+            return
+        now, settings = self._loop.time(), self._node.settings
+        if not self._session.welcome and not self._waiting:
+            self._end(replies.error("NOAUTH Authentication required."))
+            return
+        if self._stuck_since is not None and now - self._stuck_since >= settings.idle_timeout:
+            self._deaf = True
+            self.transport.abort()
+            return
+        begun = self._unfinished_since
+        if begun is not None and not self._must_wait() and now - begun >= settings.body_timeout:
+            self._end_in_turn(
+                replies.error(f"ERR a command must arrive within {settings.body_timeout:g} s")
+            )
+            return
+        pause = min(settings.header_timeout, settings.body_timeout, settings.idle_timeout)
+        self._timer = self._loop.call_later(pause, self._on_time)

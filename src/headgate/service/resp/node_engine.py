@@ -1,0 +1,100 @@
+"""The node as an engine for packed calls: every decision passes the node's guards and is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from ...engines.remote.calls import UsageQuestion
+from ...engines.remote.serving import Served, tried
+from ...guards.questions import plain_charge
+from ..front import BoundCheck, Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ...algorithms import Limit
+    from ...charge import ChargeSet
+    from ...decision import Decision
+    from ...engines.base import AsyncEngine
+    from ...engines.remote.serving import Outcomes
+    from ..front import Front
+
+MAX_BOUND: Final = 4_096
+
+
+class NodeEngine(Served):
+    """What packed calls of this node are put to."""
+
+    def __init__(self, front: Front, engine: AsyncEngine | None = None) -> None:
+        super().__init__(front.engine if engine is None else engine)
+        self._front = front
+        self._bound: dict[tuple[Limit, str | None], BoundCheck] = {}
+
+    def scoped(self, namespace: str) -> NodeEngine:
+        """See `ServedEngine.scoped`."""
+        return NodeEngine(self._front, self.engine.scoped(namespace))
+
+    def take(
+        self, limit: Limit, rule: str | None, keys: list[str]
+    ) -> Outcomes | Awaitable[Outcomes]:
+        """See `ServedEngine.take`."""
+        began_ns = perf_counter_ns()
+        return self._told(self.hits(limit, rule, keys, 1), began_ns)
+
+    def hits(self, limit: Limit, rule: str | None, keys: list[str], cost: int) -> list[Any]:
+        """What comes of hits of several keys, not recorded yet: in one go, where the engine has that."""
+        bound = self._bound.get((limit, rule)) or self._bind(limit, rule)
+        run = None if bound.hit_run is None else bound.hit_run(keys, cost)
+        if run is None:
+            return [tried(bound.hit, key, cost) for key in keys]
+        return [*run.decisions()] if run.degraded else [run]
+
+    def hit(self, limit: Limit, key: str, cost: int) -> Any:
+        """What comes of one hit, not recorded yet."""
+        bound = self._bound.get((limit, None)) or self._bind(limit, None)
+        return tried(bound.hit, key, cost)
+
+    def decide(self, requests: list[ChargeSet | UsageQuestion]) -> Outcomes | Awaitable[Outcomes]:
+        """See `ServedEngine.decide`."""
+        if isinstance(requests[0], UsageQuestion):
+            return super().decide(requests)
+        began_ns = perf_counter_ns()
+        return self._told([self.outcome(request) for request in requests], began_ns)
+
+    def outcome(self, request: Any) -> Any:
+        """What comes of one request, not recorded yet: a decision, a future of one, or what is wrong."""
+        plain = plain_charge(request)
+        if plain is not None:
+            key, limit, cost, rule = plain
+            bound = self._bound.get((limit, rule)) or self._bind(limit, rule)
+            return tried(bound.hit, key, cost)
+        nowait = self.engine.nowait
+        if nowait is None:
+            return tried(self._decide_one, request)
+        outcome = tried(nowait.decide, [request])
+        return outcome[0] if isinstance(outcome, list) else outcome
+
+    async def _decide_one(self, request: ChargeSet) -> Decision:
+        (decision,) = await self.engine.decide([request])
+        return decision
+
+    def _told(self, outcomes: list[Any], began_ns: int) -> Outcomes | Awaitable[Outcomes]:
+        results = self._front.told(outcomes, began_ns)
+        return later(results) if isinstance(results, Pending) else results
+
+    def _bind(self, limit: Limit, rule: str | None) -> BoundCheck:
+        if len(self._bound) >= MAX_BOUND:
+            self._bound.clear()
+        nowait = self.engine.nowait
+        hit_run = None if nowait is None else nowait.bind_run(limit, rule)
+        bound = BoundCheck(self.engine.bind(limit, rule), limit, hit_run)
+        self._bound[limit, rule] = bound
+        return bound
+
+
+async def later(pending: Pending[Any]) -> Any:
+    """What a pending answer brings, awaited."""
+    await asyncio.wait([pending.future])
+    return pending.result()

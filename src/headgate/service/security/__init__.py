@@ -1,0 +1,1 @@
+"""Access control and auditing: tokens, roles, TLS, the audit log."""

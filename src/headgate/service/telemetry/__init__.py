@@ -1,0 +1,1 @@
+"""Telemetry of a node: counts, metrics, logs and traces."""

@@ -1,0 +1,27 @@
+"""Watching a node: its figures are gathered, and shared with other workers, as long as its board beats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .metrics import Gauges
+from .tracing import open_tracing
+from .worker_metrics import WorkerMetrics
+
+if TYPE_CHECKING:
+    from ..node import Node
+
+
+def watched(node: Node) -> WorkerMetrics:
+    """The figures of a node and of its fellow workers; from now on it tells them its own every second."""
+    lag = node.loop_lag
+    lag.on_tick = node.shedding.note
+    figures = WorkerMetrics(node.shared_dir, node.worker, Gauges(node, lag).figures)
+    node.recorder.each_second += [lag.start, figures.write]
+    meter = node.limiter.engine.describe().meter
+    if meter is not None:
+        meter.on_batch = node.recorder.record_batch
+    tracing = open_tracing(node.settings.traces, node.board.identity.id)
+    if tracing is not None:
+        tracing.watch(node.recorder)
+    return figures

@@ -1,0 +1,203 @@
+"""What a node has done in the last ten seconds, by rule and by how long decisions took; and the same of all nodes.
+
+Rates add up, and so do the counts of fixed buckets, which is why nodes share those and not percentiles.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import deque
+from operator import sub
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .recorder import BUCKETS_NS, NO_RULE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ...board.model import Totals
+    from .recorder import Recorder
+
+FIGURES: Final = "figures"
+"""The name of the list that nodes share them in."""
+SECONDS: Final = 10
+SHOWN_RULES: Final = 200
+"""How many rules a node tells the others of: those with most requests."""
+DEGRADED: Final = frozenset({"open", "closed", "fallback"})
+"""Sources of answers that were given in the store's place."""
+
+
+class RuleRates(NamedTuple):
+    """What a rule has done, a second."""
+
+    allowed: float = 0.0
+    denied: float = 0.0
+    shadow_denied: float = 0.0
+
+
+NO_RATES: Final = RuleRates()
+
+
+class NodeFigures(NamedTuple):
+    """What a node has done in the last ten seconds, a second."""
+
+    requests: float = 0.0
+    denied: float = 0.0
+    degraded: float = 0.0
+    failed: float = 0.0
+    rules: Mapping[str, RuleRates] = {}
+    """By rule; checks without one are under an empty name."""
+    latency: Sequence[int] = (0,) * (len(BUCKETS_NS) + 1)
+    """How many decisions fell into each bucket of time."""
+    epoch: int = 0
+    """Of the choice that this node follows."""
+    store: Sequence[int] = (0,) * (len(BUCKETS_NS) + 1)
+    """How many calls to the store fell into each bucket of time."""
+    engine: Mapping[str, float] = {}
+    """What its engine says of itself, by the names of its metrics."""
+    uncounted: float = 0.0
+    """Of the degraded answers, those that let a request pass without any limit."""
+
+    def to_bytes(self) -> bytes:
+        """As the others read it."""
+        busiest = sorted(self.rules.items(), key=lambda one: -sum(one[1]))[:SHOWN_RULES]
+        rules = {name: [round(one, 2) for one in rates] for name, rates in busiest}
+        told = [
+            *self[:4],
+            rules,
+            list(self.latency),
+            self.epoch,
+            list(self.store),
+            dict(self.engine),
+            self.uncounted,
+        ]
+        return json.dumps(told, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> NodeFigures:
+        """Read it back."""
+        requests, denied, degraded, failed, rules, latency, epoch, *more = json.loads(packed)
+        read = {name: RuleRates(*one[:3]) for name, one in rules.items()}
+        found = cls(requests, denied, degraded, failed, read, tuple(latency), epoch)
+        if len(more) < 2:  # Older nodes say less.
+            return found
+        uncounted = more[2] if len(more) > 2 else 0.0
+        return found._replace(store=tuple(more[0]), engine=more[1], uncounted=uncounted)
+
+
+def together(every: Iterable[NodeFigures]) -> NodeFigures:
+    """All nodes as one."""
+    nodes = list(every)
+    rules: dict[str, RuleRates] = {}
+    for node in nodes:
+        for name, rates in node.rules.items():
+            rules[name] = RuleRates(*map(sum, zip(rates, rules.get(name, NO_RATES), strict=True)))
+    return NodeFigures(
+        sum(node.requests for node in nodes),
+        sum(node.denied for node in nodes),
+        sum(node.degraded for node in nodes),
+        sum(node.failed for node in nodes),
+        rules,
+        tuple(map(sum, zip(*(node.latency for node in nodes), strict=True))),
+        store=tuple(map(sum, zip(*(node.store for node in nodes), strict=True))),
+        uncounted=sum(node.uncounted for node in nodes),
+    )
+
+
+class _Counted(NamedTuple):
+    at: float
+    totals: Totals
+    degraded: int
+    failed: int
+    rules: Mapping[str, tuple[int, int, int]]
+    """By rule: requests, denied, denied by a shadow."""
+    latency: Sequence[int]
+    store: Sequence[int]
+    uncounted: int
+
+
+class RecentFigures:
+    """Looks at a recorder once a second, and tells what has changed in ten."""
+
+    def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._seen: deque[_Counted] = deque(maxlen=SECONDS + 1)
+        self.note()
+
+    def note(self) -> None:
+        """Look, once a second."""
+        recorder = self._recorder
+        asked = {rule or "": totals for rule, totals in recorder.rule_totals().items()}
+        shadows: dict[str, int] = {}
+        degraded = uncounted = 0
+        for series, many in recorder.checks().items():
+            rule = "" if series.rule == NO_RULE else series.rule
+            if series.source == "shadow" and series.result == "denied":
+                shadows[rule] = shadows.get(rule, 0) + many
+            if series.source in DEGRADED:
+                degraded += many
+            if series.source == "open":
+                uncounted += many
+        rules = {
+            name: (one.requests, one.denied, shadows.get(name, 0)) for name, one in asked.items()
+        }
+        self._seen.append(
+            _Counted(
+                self._clock(),
+                recorder.totals,
+                degraded,
+                sum(recorder.failures.values()),
+                rules,
+                tuple(recorder.durations.counts),
+                tuple(recorder.store_durations.counts),
+                uncounted,
+            )
+        )
+
+    def figures(self) -> NodeFigures:
+        """What the last ten seconds say."""
+        first, last = self._seen[0], self._seen[-1]
+        span = max(1.0, last.at - first.at)
+        rules = {}
+        for name, (requests, denied, shadow) in last.rules.items():
+            before = first.rules.get(name, (0, 0, 0))
+            asked, refused, shadowed = (
+                max(0, now - then) / span
+                for now, then in zip((requests, denied, shadow), before, strict=True)
+            )
+            enforced = refused - shadowed if refused >= shadowed else refused
+            if asked or refused:
+                rules[name] = RuleRates(asked - refused + (refused - enforced), enforced, shadowed)
+        return NodeFigures(
+            (last.totals.requests - first.totals.requests) / span,
+            (last.totals.denied - first.totals.denied) / span,
+            (last.degraded - first.degraded) / span,
+            (last.failed - first.failed) / span,
+            rules,
+            tuple(map(sub, last.latency, first.latency)),
+            store=tuple(map(sub, last.store, first.store)),
+            uncounted=(last.uncounted - first.uncounted) / span,
+        )
+
+
+def percentile_us(counts: Sequence[int], share: float) -> int | None:
+    """The time that this share of all decisions stayed below, in microseconds; `None` if there were none.
+
+    Within a bucket they are taken to be spread evenly.
+
+    >>> percentile_us([0, 0, 0, 100] + [0] * 13, 0.5)
+    75
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    wanted, below = share * total, 0
+    for bucket, many in enumerate(counts):
+        if below + many >= wanted and many:
+            low = BUCKETS_NS[bucket - 1] if bucket else 0
+            high = BUCKETS_NS[bucket] if bucket < len(BUCKETS_NS) else low
+            return round((low + (high - low) * (wanted - below) / many) / 1_000)
+        below += many
+    return BUCKETS_NS[-1] // 1_000
