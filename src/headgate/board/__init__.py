@@ -1,31 +1,30 @@
-"""The board: what all nodes of a service know about each other. Nothing here decides anything.
+"""The board: the data that all nodes of a service share. Nothing here decides a request.
 
-Who is there, how much traffic each of them sees, whom they deny right now, and what people have set for single keys. Every
-node brings its own part once a second and takes the others' along, in one round trip; in between it reads `Board.view`,
-a snapshot that never changes and is swapped as a whole. When the store is away, the last snapshot stays and says how
-old it is.
+It has the nodes, the traffic of each, the keys they deny right now, and per-key settings. Every node writes its own
+part once a second and reads the others', in one round trip; in between it reads `Board.view`, an immutable snapshot
+that is swapped as a whole. When the store is down, the last snapshot stays, with its age.
 """
 
 from .board import Board
-from .kept import Ban, KeyLimit
+from .key_settings import Ban, KeyOverride
 from .memory import MemoryStore
-from .model import Block, Identity, NodeSeen, Report, Second, Totals, View
-from .store import Store
-from .traffic import Figures, figures_of
+from .model import Block, BoardView, NodeIdentity, NodeSeen, Report, Second, Totals
+from .store import BoardStore
+from .traffic import TrafficRates, figures_of
 
 __all__ = [
     "Ban",
     "Block",
     "Board",
-    "Figures",
-    "Identity",
-    "KeyLimit",
+    "BoardStore",
+    "BoardView",
+    "KeyOverride",
     "MemoryStore",
+    "NodeIdentity",
     "NodeSeen",
     "Report",
     "Second",
-    "Store",
     "Totals",
-    "View",
+    "TrafficRates",
     "figures_of",
 ]

@@ -1,18 +1,18 @@
-"""Board: one node's place at the board. It keeps the snapshot that everybody here reads, and says how old it is.
+"""Board: one node's part of the board. It holds the snapshot that this process reads, and its age.
 
-Between `start` and `stop` there is a `beat` every second. It works out what happened since the last time, exchanges that with the store and swaps
-the snapshot. If the store does not answer, the snapshot stays, `problem` says why and `stale_seconds` for how long; what was
-counted meanwhile goes along the next time. Decisions never wait for any of this.
+Between `start` and `stop` there is a `beat` every second. It collects what happened since the last one, exchanges it
+with the store and swaps the snapshot. If the store does not answer, the snapshot stays, `problem` says why and
+`stale_seconds` for how long; the next beat includes what was counted meanwhile. Decisions never wait for any of this.
 
-What a person sets through this node (`keep`, `remove`) is in its snapshot before the call returns, and in everybody else's
-a second later.
+What an operator sets through this node (`keep`, `remove`) is in its snapshot before the call returns, and in the other
+nodes' a second later.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+import secrets
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -20,71 +20,76 @@ from typing import TYPE_CHECKING, Final
 
 from ..clock import SystemClock
 from ..errors import EngineError, UsageError
-from .kept import Kept, name_of, to_bytes
-from .model import Identity, NodeSeen, Report, Second, Totals, View
-from .sheets import read_blocks, read_top
+from .key_settings import KeySettings, name_of, to_bytes
+from .model import BoardView, NodeIdentity, NodeSeen, Report, Totals
+from .shared_lists import read_blocks, read_top
 from .sketch import merged
-from .store import NOTHING_COUNTED, Counts, Push
-from .traffic import KEPT_SECONDS, last_seconds, spread, strip_of
+from .store import BoardPush, Counts, node_of
+from .traffic import KEPT_SECONDS, SecondBuckets, last_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..clock import Clock
-    from .kept import Ban, KeyLimit, Kind
-    from .model import Block, NodeState
-    from .sketch import Hot
-    from .store import Pulled, Store
+    from .key_settings import Ban, KeyOverride, Kind
+    from .model import Block, NodeState, Second
+    from .sketch import TopKey
+    from .store import AlgorithmControl, BoardPull, BoardStore, ChoiceProposal
 
 US_PER_SECOND: Final = 1_000_000
 HEARTBEAT_US: Final = 10_000_000
 FORGET_AFTER_TTLS: Final = 4
-"""A node that is not heard of is Down after its TTL, and gone after so many of them."""
+"""A silent node is Down after its TTL, and gone after this many TTLs."""
 MAX_KEPT: Final = 10_000
-"""How many limits, overrides and bans there may be: every node holds them all."""
+"""The most limits, overrides and bans of single keys: every node holds them all."""
+PROPOSALS: Final = 10
+"""How often a pin is proposed again if another node was faster."""
 JUST_AFTER_US: Final = 20_000
-"""How long after a second has ended its counts are taken, so that a timer that is early does no harm."""
+"""How long after the end of a second its counts are taken, in case a timer is early."""
 
 
 class Board:
-    """One node's place at the board."""
+    """One node's part of the board."""
 
     def __init__(
         self,
-        store: Store,
-        identity: Identity,
+        store: BoardStore,
+        identity: NodeIdentity,
         *,
         report: Callable[[], Report] = Report,
         heartbeat_us: int = HEARTBEAT_US,
         clock: Clock | None = None,
+        control: AlgorithmControl | None = None,
     ) -> None:
         if not 0 < heartbeat_us < identity.ttl_us:
             raise UsageError(
-                f"a heartbeat every {heartbeat_us / 1e6:g} s cannot keep a node alive that is given up "
+                f"a heartbeat every {heartbeat_us / 1e6:g} s is too slow for a node that counts as down "
                 f"after {identity.ttl_us / 1e6:g} s; make it shorter"
             )
         self.identity = identity
         self._clock: Clock = SystemClock() if clock is None else clock
-        self.view = View(nodes=(_alone(identity, self._clock.now_us()),))
-        """What holds, as of the last beat or change; what has ended since may still be in it."""
+        self.view = BoardView(nodes=(_alone(identity, self._clock.now_us()),))
+        """What holds as of the last heartbeat or change; it may still contain what has ended since."""
         self.problem: str | None = None
         """Why the store did not answer the last time."""
         self.reachable = True
-        """Whether there was an answer the last time, be it a refusal."""
+        """Whether the store answered the last call, even if it refused."""
         self._store = store
+        self._control = control
+        self._agreed_revision = ""
         self._report = report
         self._log = logging.getLogger("headgate.board")
         self._beating: asyncio.Task[None] | None = None
         self._heartbeat_us = heartbeat_us
         self._beaten_us = -heartbeat_us
-        self._offset_us = 0
+        self.offset_us = 0
+        """How far the store's clock is ahead of this node's."""
+        self._life = secrets.token_hex(4)
         self._revision = ""
-        self._kept = Kept()
+        self._kept = KeySettings()
         self._changes = 0
-        self._counted = Totals()
-        self._counted_to = -1
-        self._seconds: deque[Second] = deque(maxlen=KEPT_SECONDS)
-        self._sheets: dict[str, bytes] = {}
+        self._seconds = SecondBuckets()
+        self._lists: dict[str, bytes] = {}
         self._pushed: dict[str, bytes] = {}
         self._known: dict[str, dict[str, bytes]] = {}
         self._heard_us = self._clock.now_us()
@@ -96,29 +101,24 @@ class Board:
 
     def now_us(self) -> int:
         """The store's clock, as far as it is known here."""
-        return self._clock.now_us() + self._offset_us
+        return self._clock.now_us() + self.offset_us
 
-    @property
-    def offset_us(self) -> int:
-        """How far the store's clock is ahead of this node's."""
-        return self._offset_us
-
-    def view_now(self) -> View:
-        """The view for people: without what has ended since the last beat."""
+    def view_now(self) -> BoardView:
+        """The view without what has ended since the last heartbeat."""
         self._swap()
         return self.view
 
     def until_beat_us(self) -> int:
-        """How long until the second that runs now is over, and the next beat is due."""
+        """Seconds until the current second is over and the next heartbeat is due."""
         return US_PER_SECOND - (self.now_us() - JUST_AFTER_US) % US_PER_SECOND
 
     async def start(self) -> None:
-        """Take this node's place, and keep it until `stop`. A store that is away is no reason not to start."""
+        """Join the board, and send heartbeats until `stop`. It starts even if the store is down."""
         await self.beat()
         self._beating = asyncio.get_running_loop().create_task(self._keep_beating())
 
     async def stop(self) -> None:
-        """Leave the board, and let go of the store."""
+        """Leave the board, and close the store."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
@@ -128,20 +128,26 @@ class Board:
         await self._store.aclose()
 
     async def beat(self) -> bool:
-        """Exchange what there is, and say whether the store answered."""
-        totals, sheets = self._report()
-        self._count(totals)
-        self._sheets.update(sheets)
+        """Exchange data with the store once; returns whether it answered."""
+        totals, lists = self._report()
+        self._seconds.note(totals, self._last_second())
+        self._lists.update(lists)
+        control = self._control
+        begun = self._seconds.counted_to >= 0  # Else the store's clock is not known yet.
+        scopes = control.strips(self._last_second()) if control is not None and begun else {}
         asked_us = self._clock.now_us()
         heartbeat = asked_us - self._beaten_us >= self._heartbeat_us
-        changed = {n: blob for n, blob in self._sheets.items() if self._pushed.get(n) != blob}
-        push = Push(
+        changed = {n: blob for n, blob in self._lists.items() if self._pushed.get(n) != blob}
+        push = BoardPush(
             node=self.identity.id,
             identity=self.identity.to_bytes() if heartbeat else None,
             forget_us=self.identity.ttl_us * FORGET_AFTER_TTLS,
-            counts=Counts(totals, strip_of(self._seconds, max(0, self._counted_to))),
-            sheets=changed,
+            life=self._life,
+            counts=Counts(totals, self._seconds.strip()),
+            lists=changed,
             revision=self._revision,
+            scopes=scopes,
+            agreed_revision=self._agreed_revision,
         )
         changes = self._changes
         try:
@@ -152,9 +158,12 @@ class Board:
             self._swap()
             return False
         self._heard_us = self._clock.now_us()
-        self._offset_us = pulled.now_us - (asked_us + self._heard_us) // 2
-        if self._counted_to < 0 or self._counted_to > self._last_second() + KEPT_SECONDS:
-            self._counted, self._counted_to = totals, self._last_second()  # It has its own clock.
+        self.offset_us = pulled.now_us - (asked_us + self._heard_us) // 2
+        counted_to = self._seconds.counted_to
+        if counted_to < 0 or counted_to > self._last_second() + KEPT_SECONDS:
+            self._seconds.begin(totals, self._last_second())  # The store has its own clock.
+            if control is not None:
+                control.strips(self._last_second())  # Rules begin with it.
         if heartbeat:
             self._beaten_us = asked_us
         self._pushed.update(changed)
@@ -165,40 +174,68 @@ class Board:
             self._beaten_us -= self._heartbeat_us
             self._pushed.clear()
         if pulled.kept is not None and changes == self._changes:
-            # Else somebody set something here meanwhile, which this may not know; the next beat does.
+            # Otherwise something was set here meanwhile, which this answer may lack; the next one has it.
             self._kept.replace(pulled.kept, self.now_us())
             self._revision = pulled.revision
         self._take(pulled)
+        if control is not None:
+            await self._choose(control, pulled)
         return True
 
-    async def keep(self, kind: Kind, entry: KeyLimit | Ban) -> None:
-        """Keep what a person has set, until it ends or for ever; when this returns it is safe and in force here."""
-        name = name_of(kind, entry.key)
+    async def keep(self, kind: Kind, entry: KeyOverride | Ban) -> None:
+        """Store what a person has set. When this returns it is durable, and in force on this node."""
+        name = name_of(kind, entry.key, getattr(entry, "rule", None))
         if name not in self._kept and len(self._kept) >= MAX_KEPT:
             raise UsageError(
-                f"there are {MAX_KEPT} limits and bans of single keys already; write a rule instead"
+                f"there are already {MAX_KEPT} per-key limits and bans; write a rule instead"
             )
         await self._change(name, to_bytes(entry), entry.until_us)
 
-    async def remove(self, kind: Kind, key: str) -> bool:
+    async def remove(self, kind: Kind, key: str, rule: str | None = None) -> bool:
         """Remove it again; false when there was none."""
-        return await self._change(name_of(kind, key), None, None) is not None
+        return await self._change(name_of(kind, key, rule), None, None) is not None
+
+    async def propose(self, wanted: Callable[[], ChoiceProposal | None]) -> None:
+        """Get a choice of algorithm agreed on, even if others propose meanwhile; then it is in force here.
+
+        `wanted` is called again whenever another node was faster; it may return `None` then.
+        """
+        control = self._control
+        assert control is not None, "this node has no adaptive limits"
+        for _ in range(PROPOSALS):
+            proposal = wanted()
+            if proposal is None:
+                return
+            stored = await self._store.agree(proposal)
+            control.answered(proposal.scope, stored)
+            if stored == proposal.choice:
+                return
+        raise EngineError("other nodes keep changing the choice; try again", transient=True)
 
     async def blocks(self) -> list[Block]:
-        """The keys that other nodes deny right now; when the store is away, as it was last known."""
-        sheets = await self._sheets_named("blocks")
-        sheets.pop(self.identity.id, None)
-        # Beside the event loop: a hundred nodes in distress have long lists.
-        return await asyncio.to_thread(_live_blocks, sheets, self.now_us())
+        """The keys that other nodes deny right now; if the store is down, as last known."""
+        lists = await self.others("blocks")
+        # In a thread: a hundred nodes under attack have long lists.
+        return await asyncio.to_thread(_live_blocks, lists, self.now_us())
 
-    async def top(self, own: tuple[list[Hot], int], many: int) -> list[Hot]:
+    async def top(self, own: tuple[list[TopKey], int], many: int) -> list[TopKey]:
         """The keys that are asked for most, over all nodes; `own` is what this node has seen, as of now."""
-        sheets = await self._sheets_named("top")
-        others = [read_top(sheet) for node, sheet in sheets.items() if node != self.identity.id]
+        others = [read_top(packed) for packed in (await self.others("top")).values()]
         return merged([own, *others], many)
 
+    async def others(self, name: str) -> dict[str, bytes]:
+        """The lists of this name that other nodes share; if the store is down, as last known."""
+        lists = await self._lists_named(name)
+        lists.pop(self.identity.id, None)
+        return lists
+
+    @property
+    def own_seconds(self) -> tuple[Second, ...]:
+        """The last ten seconds of this node alone."""
+        return last_seconds([self._seconds.strip()], self._last_second())
+
     def describe(self, **changes: object) -> None:
-        """Say something else about this node; the others hear of it with the next beat."""
+        """Change what this node says about itself; the others see it with the next heartbeat."""
         changed = replace(self.identity, **changes)  # type: ignore[arg-type]  # Field names, checked by replace.
         if changed != self.identity:
             self.identity, self._beaten_us = changed, self._clock.now_us() - self._heartbeat_us
@@ -209,7 +246,7 @@ class Board:
             try:
                 await self.beat()
             except Exception:  # noqa: BLE001 - whatever it is, the next beat comes all the same
-                self._log.exception("a beat of the board failed")
+                self._log.exception("a heartbeat of the board failed")
 
     async def _change(self, name: str, blob: bytes | None, until_us: int | None) -> bytes | None:
         self._changes += 1
@@ -219,30 +256,30 @@ class Board:
         self._swap()
         return before
 
-    def _count(self, totals: Totals) -> None:
-        """Note what was counted since the last time, by the seconds in which it was."""
-        last = self._last_second()
-        if self._counted_to < 0 or last <= self._counted_to:
-            return  # The store's clock is not known yet, or this is too early.
-        first = max(self._counted_to + 1, last - KEPT_SECONDS + 1)
-        requests = totals.requests - self._counted.requests
-        denied = totals.denied - self._counted.denied
-        self._seconds.extend(spread(first, last, requests, denied))
-        self._counted, self._counted_to = totals, last
+    async def _choose(self, control: AlgorithmControl, pulled: BoardPull) -> None:
+        """Take the agreed choices, and propose new ones, if any."""
+        self._agreed_revision = pulled.agreed_revision
+        last = pulled.now_us // US_PER_SECOND - 1 - self._store.lag_seconds
+        try:
+            for proposal in control.heard(pulled, last):
+                control.answered(proposal.scope, await self._store.agree(proposal))
+        except EngineError as error:
+            self._failed(error)  # The next heartbeat shows whether it was carried out.
+            self._agreed_revision = ""
 
     def _last_second(self) -> int:
         """The last second that is over, by the store's clock."""
         return (self.now_us() - JUST_AFTER_US // 2) // US_PER_SECOND - 1
 
-    async def _sheets_named(self, name: str) -> dict[str, bytes]:
+    async def _lists_named(self, name: str) -> dict[str, bytes]:
         try:
-            self._known[name] = await self._store.sheets(name)
+            self._known[name] = await self._store.lists(name)
         except EngineError as error:
             self._failed(error)
         return dict(self._known.get(name, {}))
 
     def _failed(self, error: EngineError) -> None:
-        """The store did not do what it was asked; the log says so once."""
+        """A call to the store failed; log it once."""
         if self.problem is None:
             self._log.error("the board does not answer: %s", error)
         self.problem, self.reachable = str(error), not error.transient
@@ -252,13 +289,15 @@ class Board:
             self._log.warning("the board answers again")
         self.problem, self.reachable = None, True
 
-    def _take(self, pulled: Pulled) -> None:
+    def _take(self, pulled: BoardPull) -> None:
         """Swap the snapshot for what the store says."""
         last = pulled.now_us // US_PER_SECOND - 1 - self._store.lag_seconds
         every = [pulled.gone, *(counts.totals for counts in pulled.counts.values())]
-        self.view = View(
+        seen = seen_in(pulled)
+        self.view = BoardView(
             at_us=pulled.now_us,
-            nodes=_nodes(pulled),
+            nodes=tuple(one for one in seen if not one.identity.is_limiter),
+            limiters=tuple(one for one in seen if one.identity.is_limiter),
             seconds=last_seconds((one.strip for one in pulled.counts.values()), last),
             totals=Totals(sum(one.requests for one in every), sum(one.denied for one in every)),
         )
@@ -270,13 +309,13 @@ class Board:
         self.view = replace(self.view, **self._kept.in_force._asdict())
 
 
-def _live_blocks(sheets: dict[str, bytes], now_us: int) -> list[Block]:
-    found = (block for sheet in sheets.values() for block in read_blocks(sheet))
+def _live_blocks(lists: dict[str, bytes], now_us: int) -> list[Block]:
+    found = (block for packed in lists.values() for block in read_blocks(packed))
     return [block for block in found if block.until_us > now_us]
 
 
-def _alone(identity: Identity, now_us: int) -> NodeSeen:
-    """The node that we are, before anybody has heard of it: there since now, as far as we know."""
+def _alone(identity: NodeIdentity, now_us: int) -> NodeSeen:
+    """This node, before any other has heard of it."""
     return NodeSeen(
         identity=identity,
         state="Up",
@@ -287,12 +326,19 @@ def _alone(identity: Identity, now_us: int) -> NodeSeen:
     )
 
 
-def _nodes(pulled: Pulled) -> tuple[NodeSeen, ...]:
+def seen_in(pulled: BoardPull) -> tuple[NodeSeen, ...]:
+    """All that have told about themselves, nodes and limiters of the library, and whether they are up."""
+    counted: dict[str, Totals] = {}
+    for by, (totals, _) in pulled.counts.items():
+        before = counted.get(node_of(by), Totals())
+        counted[node_of(by)] = Totals(
+            before.requests + totals.requests, before.denied + totals.denied
+        )
     found = []
     for node, row in sorted(pulled.nodes.items()):
         identity = _identity(node, row.identity)
         state: NodeState = "Up" if pulled.now_us - row.beat_us <= identity.ttl_us else "Down"
-        totals = pulled.counts.get(node, NOTHING_COUNTED).totals
+        totals = counted.get(node, Totals())
         found.append(
             NodeSeen(
                 identity=identity,
@@ -307,9 +353,9 @@ def _nodes(pulled: Pulled) -> tuple[NodeSeen, ...]:
 
 
 @lru_cache(maxsize=4_096)
-def _identity(node: str, blob: bytes) -> Identity:
-    """What a node says about itself; most say the same again every time."""
+def _identity(node: str, blob: bytes) -> NodeIdentity:
+    """What a node says about itself; cached, because it seldom changes."""
     try:
-        return Identity.from_bytes(node, blob)
-    except (ValueError, TypeError):  # Written by a version that we do not understand.
-        return Identity(id=node, address="")
+        return NodeIdentity.from_bytes(node, blob)
+    except (ValueError, TypeError):  # Written by a version that this one does not understand.
+        return NodeIdentity(id=node, address="")

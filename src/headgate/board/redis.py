@@ -1,32 +1,51 @@
-"""A store in Redis or Valkey: alone, watched by Sentinels, or a Cluster.
+"""A board in Redis or Valkey: standalone, Sentinel or Cluster.
 
-It uses the engine's own way to a server (`headgate.engines.redis`), with a connection of its own: what finds a new
-master for decisions finds it for the board, and a long list never stands in a decision's way. An exchange is one script,
-which is one round trip and uses the server's clock, so nodes whose clocks differ still agree which second it is.
+It uses the engine's client code (`headgate.engines.redis`) with its own connection: it finds a new master in the same
+way, and a long list never delays a decision. An exchange is one script, which is one round trip and uses the server's
+clock, so nodes with different clocks agree on the current second.
 
-All keys share one slot: `hg:b{tag}namespace:nodes` and so on. Only commands that the documented access list allows are used.
+All keys share one slot: `hg:b{tag}namespace:nodes` and so on. Only commands that the documented access list allows are
+used.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ..engines.redis.aio import AsyncRedisEngine
-from ..engines.redis.carry import Errand
 from ..engines.redis.keys import KeyCodec, slot_of
 from ..engines.redis.scripts import Script
+from ..engines.redis.sending import RoutedCommand
 from .model import Totals
-from .store import NO_STRIP, Counts, Pulled, Push, Row
-from .traffic import KEPT_SECONDS, Strip
+from .rows import (
+    packed_choice,
+    packed_counts,
+    packed_scopes,
+    unpacked_choice,
+    unpacked_counts,
+    unpacked_node,
+    unpacked_scopes,
+)
+from .store import MAX_AGREED, BoardPull, BoardPush, StoredChoice
 
 if TYPE_CHECKING:
+    from ..clock import Clock
     from ..engines.redis.options import Options
+    from .store import ChoiceProposal
 
 GONE: Final = (b"gone_requests", b"gone_denied")
+
+
+def open_store(url: str | Options, namespace: str, _clock: Clock) -> RedisStore:
+    """The board that a URL names; it goes by the clock of the server."""
+    return RedisStore(url, namespace=namespace)
+
+
+open_store_beside = open_store
+"""The board that lies beside an engine: in the same Redis, on a connection of its own."""
 
 
 class RedisStore:
@@ -37,37 +56,49 @@ class RedisStore:
     def __init__(self, url: str | Options, *, namespace: str = "") -> None:
         self._engine = AsyncRedisEngine(url)
         options = self._engine.options
-        self.hash_keys = options.hash_keys
-        """Whether the store is not to see who is limited."""
+        self.private_lists = options.hash_keys
+        """Who wants hashes in the store does not want lists of keys there."""
         clustered = options.topology == "cluster"
         keys = KeyCodec(namespace, clustered=clustered, secret=options.secret)
-        self._nodes, self._counts, self._sheets = map(keys.board, ("nodes", "counts", "sheets"))
+        self._nodes, self._counts, self._lists = map(keys.board, ("nodes", "counts", "sheets"))
         self._kept, self._ends, self._meta = map(keys.board, ("kept", "ends", "meta"))
+        self._scopes, self._agreed = map(keys.board, ("scopes", "agreed"))
         self._slot = slot_of(self._nodes) if clustered else 0
 
-    async def exchange(self, push: Push) -> Pulled:
-        """Bring this node's part and take the others' along, in one round trip."""
-        keys = (self._nodes, self._counts, self._sheets, self._kept, self._ends, self._meta)
+    async def exchange(self, push: BoardPush) -> BoardPull:
+        """Send this node's part and get the others', in one round trip."""
+        keys = (
+            *(self._nodes, self._counts, self._lists, self._kept, self._ends, self._meta),
+            *(self._scopes, self._agreed),
+        )
         arguments: list[Any] = [
             push.node,
             push.identity or b"",
             push.forget_us,
-            _packed(push.counts),
+            packed_counts(push.counts),
             push.revision,
+            push.counted_by,
+            packed_scopes(push.scopes),
+            push.agreed_revision,
         ]
-        for name, sheet in push.sheets.items():
-            arguments += (name, sheet)
+        for name, packed in push.lists.items():
+            arguments += (name, packed)
         reply = await self._call("exchange", keys, arguments)
-        now_us, revision, nodes, counts, kept = reply
+        now_us, revision, nodes, counts, kept, scopes, agreed_revision, agreed = reply
         found = dict(_pairs(counts))
         gone = Totals(*(int(found.pop(name, 0)) for name in GONE))
-        return Pulled(
+        return BoardPull(
             now_us=int(now_us),
-            nodes={node.decode(): _row(value) for node, value in _pairs(nodes)},
-            counts={node.decode(): _unpacked(value) for node, value in found.items()},
+            nodes={node.decode(): unpacked_node(value) for node, value in _pairs(nodes)},
+            counts={life.decode(): unpacked_counts(value) for life, value in found.items()},
             gone=gone,
             revision=revision.decode(),
             kept=None if kept is None else {n.decode(): value for n, value in _pairs(kept)},
+            scopes={life.decode(): unpacked_scopes(value) for life, value in _pairs(scopes)},
+            agreed_revision=agreed_revision.decode(),
+            agreed=None
+            if agreed is None
+            else {scope.decode(): unpacked_choice(value) for scope, value in _pairs(agreed)},
         )
 
     async def change(self, name: str, value: bytes | None, until_us: int | None) -> bytes | None:
@@ -78,19 +109,25 @@ class RedisStore:
         )
         return before
 
-    async def sheets(self, name: str) -> dict[str, bytes]:
+    async def agree(self, proposal: ChoiceProposal) -> StoredChoice:
+        """Replace a choice if its epoch is the expected one."""
+        scope, expected_epoch, choice = proposal
+        arguments = (scope, expected_epoch, packed_choice(choice), MAX_AGREED)
+        return unpacked_choice(await self._call("agree", (self._agreed, self._meta), arguments))
+
+    async def lists(self, name: str) -> dict[str, bytes]:
         """The lists of all nodes that go by this name."""
-        rows = await self._engine.run(Errand((b"HGETALL", self._sheets), self._slot))
+        rows = await self._engine.run(RoutedCommand((b"HGETALL", self._lists), self._slot))
         start = f"{name}:".encode()
         return {
-            field.removeprefix(start).decode(): sheet
-            for field, sheet in _pairs(rows)
+            field.removeprefix(start).decode(): packed
+            for field, packed in _pairs(rows)
             if field.startswith(start)
         }
 
     async def leave(self, node: str) -> None:
         """Forget a node."""
-        await self._call("leave", (self._nodes, self._counts, self._sheets), (node,))
+        await self._call("leave", (self._nodes, self._lists), (node,))
 
     async def aclose(self) -> None:
         """Close the connection."""
@@ -99,7 +136,7 @@ class RedisStore:
     async def _call(self, name: str, keys: tuple[bytes, ...], arguments: Any) -> Any:
         called = _script(name)
         command = (b"EVALSHA", called.sha, len(keys), *keys, *arguments)
-        return await self._engine.run(Errand(command, self._slot, called))
+        return await self._engine.run(RoutedCommand(command, self._slot, called))
 
 
 @cache
@@ -111,20 +148,3 @@ def _script(name: str) -> Script:
 
 def _pairs(flat: list[bytes]) -> list[tuple[bytes, bytes]]:
     return list(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _packed(counts: Counts) -> str:
-    """A JSON list of numbers: requests, denied, and the strip; a script reads the first two by pattern."""
-    (requests, denied), strip = counts
-    return json.dumps([requests, denied, strip.last, *strip.counts], separators=(",", ":"))
-
-
-def _unpacked(value: bytes) -> Counts:
-    requests, denied, last, *counts = json.loads(value)
-    strip = Strip(last, tuple(counts)) if len(counts) == 2 * KEPT_SECONDS else NO_STRIP
-    return Counts(Totals(requests, denied), strip)
-
-
-def _row(value: bytes) -> Row:
-    beat_us, registered_us, identity = value.split(b":", 2)
-    return Row(int(beat_us), int(registered_us), identity)

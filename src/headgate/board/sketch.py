@@ -1,13 +1,14 @@
 """The keys that are asked for most, in a fixed number of counters. Pure.
 
-Space-Saving gives a key without a counter the smallest one (Metwally et al., 2005), which costs a step on a heap for every
-stranger. This is the same idea in batches (Anderson et al., 2017): strangers get counters until there are twice as many as
-wanted; then the count of the first one too many is subtracted from all, and those left with nothing go. At least `capacity + 1`
-counters pay for each such step, so what was ever subtracted is at most `total / (capacity + 1)`. That sum is the only
-error: for every key `hits - error <= truth <= hits`, and a key that is not shown was asked for at most `error` times.
+Space-Saving gives a key without a counter the smallest one (Metwally et al., 2005), which costs a step on a heap for
+every stranger. This is the same idea in batches (Anderson et al., 2017): strangers get counters until there are twice
+as many as wanted; then the count of the first one too many is subtracted from all, and those left with nothing go. At
+least `capacity + 1` counters pay for each such step, so what was ever subtracted is at most `total / (capacity + 1)`.
+That sum is the only error: for every key `hits - error <= truth <= hits`, and a key that is not shown was asked for at
+most `error` times.
 
-What was popular yesterday should not hide what is popular now. `RecentKeys` therefore counts in two generations, and the
-older one is dropped every period: it speaks of the last one to two periods.
+What was popular yesterday should not hide what is popular now. `RecentKeys` therefore counts in two generations, and
+the older one is dropped every period: it speaks of the last one to two periods.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 CAPACITY: Final = 1_000
 
 
-class Hot(NamedTuple):
+class TopKey(NamedTuple):
     """A key and how often it was asked for: at most `hits`, at least `hits - error`."""
 
     key: str
@@ -48,11 +49,11 @@ class SpaceSaving:
         if len(self._counts) >= 2 * self._capacity:
             self._purge()
 
-    def top(self, many: int | None = None) -> list[Hot]:
+    def top(self, many: int | None = None) -> list[TopKey]:
         """The keys with the highest counts, the highest first."""
         floor = self.floor
         tops = nlargest(many or self._capacity, self._counts.items(), key=itemgetter(1, 0))
-        return [Hot(key, count + floor, floor) for key, count in tops]
+        return [TopKey(key, count + floor, floor) for key, count in tops]
 
     def _purge(self) -> None:
         paid = sorted(self._counts.values(), reverse=True)[self._capacity]
@@ -77,18 +78,18 @@ class RecentKeys:
         """A period is over."""
         self._before, self._now = self._now, SpaceSaving(self._capacity)
 
-    def top(self, many: int) -> list[Hot]:
+    def top(self, many: int) -> list[TopKey]:
         """The keys with the highest counts of both generations, the highest first."""
         return merged([_shortened(one, 2 * many) for one in (self._before, self._now)], many)
 
 
-def _shortened(sketch: SpaceSaving, many: int) -> tuple[list[Hot], int]:
+def _shortened(sketch: SpaceSaving, many: int) -> tuple[list[TopKey], int]:
     """The top of a sketch, and what a key that is not in it can have had at most."""
     top = sketch.top(many)
     return top, top[-1].hits if len(top) == many else sketch.floor
 
 
-def merged(sketches: Iterable[tuple[Iterable[Hot], int]], many: int) -> list[Hot]:
+def merged(sketches: Iterable[tuple[Iterable[TopKey], int]], many: int) -> list[TopKey]:
     """Several sketches as one. Each comes with its floor, which a key that it does not show may have had."""
     counts: dict[str, int] = {}
     errors: dict[str, int] = {}
@@ -100,4 +101,4 @@ def merged(sketches: Iterable[tuple[Iterable[Hot], int]], many: int) -> list[Hot
             errors[key] = errors.get(key, 0) + error - floor
         floors += floor
     best = nlargest(many, counts.items(), key=itemgetter(1, 0))
-    return [Hot(key, count + floors, errors[key] + floors) for key, count in best]
+    return [TopKey(key, count + floors, errors[key] + floors) for key, count in best]

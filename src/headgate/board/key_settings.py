@@ -1,8 +1,8 @@
-"""What people have set for single keys: limits that stay, overrides that end, and bans.
+"""Per-key settings: permanent limits, temporary overrides, and bans.
 
-Each is kept as one JSON text under a short name (`l:key`, `o:key`, `b:key`). A limit is kept as the rate that somebody wrote,
-and becomes a limit when it is read: what cannot be read is left out, so that an entry from a newer version never stops
-an older node.
+Each is stored as one JSON text under a short name: `l:key`, `o:key`, `b:key`, and `r:rule:key` for an override of what
+a rule gives the key. A limit is stored as the rate that somebody wrote, and becomes a limit when it is read. An entry
+that cannot be read is ignored, so one from a newer version never stops an older node.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote, unquote
 
 from ..charge import require_key
 from ..errors import HeadgateError, UsageError
@@ -27,10 +28,10 @@ MAX_TEXT: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyLimit:
-    """What one key may do instead of the default.
+class KeyOverride:
+    """What one key may do instead of the default, or instead of what a rule gives it.
 
-    >>> KeyLimit(key="user:42", rate="5/minute", by="ann").limit
+    >>> KeyOverride(key="user:42", rate="5/minute", by="ann").limit
     SlidingWindow(limit=5, window_us=60000000)
     """
 
@@ -43,12 +44,14 @@ class KeyLimit:
     by: str = ""
     reason: str = ""
     set_at_us: int = 0
+    rule: str | None = None
+    """The rule whose limits it replaces; `None` for checks without a rule."""
 
     def __post_init__(self) -> None:
         require_key(self.key)
         _require_short(self.by, self.reason)
         if len(limits_of(self.rate, self.algorithm)) != 1:
-            raise UsageError(f"a key has one limit of its own, and {self.rate!r} is several")
+            raise UsageError(f"a key can have only one limit, and {self.rate!r} is several")
 
     @property
     def limit(self) -> Limit:
@@ -58,7 +61,7 @@ class KeyLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ban:
-    """A key that somebody has locked out."""
+    """A key that an operator has banned."""
 
     key: str
     until_us: int | None = None
@@ -72,25 +75,25 @@ class Ban:
         _require_short(self.by, self.reason)
 
 
-def name_of(kind: Kind, key: str) -> str:
-    """Under which name an entry is kept."""
-    return f"{kind}:{key}"
+def name_of(kind: Kind, key: str, rule: str | None = None) -> str:
+    """The name that an entry is stored under."""
+    return f"{kind}:{key}" if rule is None else f"r:{quote(rule, safe='')}:{key}"
 
 
-def to_bytes(entry: KeyLimit | Ban) -> bytes:
-    """An entry as it lies in the store; the key is in its name."""
-    words = {name: getattr(entry, name) for name in entry.__slots__ if name != "key"}
+def to_bytes(entry: KeyOverride | Ban) -> bytes:
+    """An entry as it is stored; the key and the rule are in its name."""
+    words = {name: getattr(entry, name) for name in entry.__slots__ if name not in ("key", "rule")}
     return json.dumps(words, separators=(",", ":")).encode()
 
 
-class Kept:
+class KeySettings:
     """Everything that people have set, read once: only what has changed is read again."""
 
     def __init__(self) -> None:
         self._blobs: Mapping[str, bytes] = {}
-        self._entries: dict[str, KeyLimit | Ban] = {}
+        self._entries: dict[str, KeyOverride | Ban] = {}
         self._next_end_us = 0
-        self.in_force = InForce({}, {}, {}, {})
+        self.in_force = ActiveSettings({}, {}, {}, {}, {}, {})
 
     def __len__(self) -> int:
         return len(self._blobs)
@@ -119,43 +122,58 @@ class Kept:
         if now_us < self._next_end_us:
             return
         live = [(name, one) for name, one in self._entries.items() if _end_us(one) > now_us]
-        limits: dict[str, KeyLimit] = {}
-        overrides: dict[str, KeyLimit] = {}
+        limits: dict[str, KeyOverride] = {}
+        overrides: dict[str, KeyOverride] = {}
+        rule_overrides: dict[str, dict[str, KeyOverride]] = {}
         bans: dict[str, Ban] = {}
         for name, entry in live:
             if isinstance(entry, Ban):
                 bans[entry.key] = entry
+            elif entry.rule is not None:
+                rule_overrides.setdefault(entry.rule, {})[entry.key] = entry
             else:
                 (limits if name[0] == "l" else overrides)[entry.key] = entry
         effective = {key: one.limit for key, one in {**limits, **overrides}.items()}
-        self.in_force = InForce(effective, bans, limits, overrides)
+        by_rule = {
+            rule: {key: one.limit for key, one in of_rule.items()}
+            for rule, of_rule in rule_overrides.items()
+        }
+        self.in_force = ActiveSettings(effective, by_rule, bans, limits, overrides, rule_overrides)
         self._next_end_us = min((_end_us(one) for _, one in live), default=FOREVER_US)
 
 
-class InForce(NamedTuple):
+class ActiveSettings(NamedTuple):
     """What holds now, by key."""
 
     limits: Mapping[str, Limit]
+    rule_limits: Mapping[str, Mapping[str, Limit]]
     bans: Mapping[str, Ban]
-    key_limits: Mapping[str, KeyLimit]
-    overrides: Mapping[str, KeyLimit]
+    key_limits: Mapping[str, KeyOverride]
+    overrides: Mapping[str, KeyOverride]
+    rule_overrides: Mapping[str, Mapping[str, KeyOverride]]
 
 
-def _read(name: str, blob: bytes) -> KeyLimit | Ban | None:
+def _read(name: str, blob: bytes) -> KeyOverride | Ban | None:
     kind, _, key = name.partition(":")
+    rule = None
+    if kind == "r":
+        quoted, _, key = key.partition(":")
+        rule = unquote(quoted)
     try:
         if kind == "b":
             return Ban(key=key, **_words(Ban, blob))
-        return KeyLimit(key=key, **_words(KeyLimit, blob)) if kind in ("l", "o") else None
+        if kind not in ("l", "o", "r"):
+            return None
+        return KeyOverride(**{**_words(KeyOverride, blob), "key": key, "rule": rule})
     except (HeadgateError, ValueError, TypeError):
         return None
 
 
-def _end_us(entry: KeyLimit | Ban) -> int:
+def _end_us(entry: KeyOverride | Ban) -> int:
     return FOREVER_US if entry.until_us is None else entry.until_us
 
 
-def _words(kind: type[KeyLimit | Ban], blob: bytes) -> dict[str, Any]:
+def _words(kind: type[KeyOverride | Ban], blob: bytes) -> dict[str, Any]:
     """The fields that this version knows."""
     words = json.loads(blob)
     return {name: words[name] for name in kind.__slots__ if name in words}
@@ -164,4 +182,4 @@ def _words(kind: type[KeyLimit | Ban], blob: bytes) -> dict[str, Any]:
 def _require_short(*texts: str) -> None:
     for text in texts:
         if len(text) > MAX_TEXT:
-            raise UsageError(f"a reason has at most {MAX_TEXT} characters, not {len(text)}")
+            raise UsageError(f"a reason may have at most {MAX_TEXT} characters, not {len(text)}")
