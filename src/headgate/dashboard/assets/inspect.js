@@ -1,0 +1,199 @@
+// The key inspector: why a key is denied, when it passes, what it has used, and what can be done about it.
+
+import { ask, wordsFor } from "./api.js";
+import { $, bar, el, field, fill, icon, keyText, onSubmit, plainKey, reasonField, select, set } from "./dom.js";
+import { algorithmName, capitalised, clockTime, countdown, duration, momentOf, rateWords, sentence, SPAN_OPTIONS, whole, WINDOW_OPTIONS } from "./format.js";
+import { keyButton, recentKeys, remember } from "./keys.js";
+import { announce, forOperators, mayOperate, now, state } from "./state.js";
+
+let key = null;
+let view = null;
+let answer = null;
+let timer = 0;
+
+/** Show a key; without one, those that were looked at before. */
+export function inspect(wanted) {
+  key = wanted;
+  answer = null;
+  clearTimeout(timer);
+  if (key) {
+    remember(key);
+    build();
+    look();
+  } else {
+    $("panel-inspect").replaceChildren(el("div.pad.soft",
+      el("p", "Find a key, or choose one from a list, to see why it is denied, when it passes, and what to do about it."), el("div.recent", recentKeys().map((one) => keyButton(one, keyText(one))))));
+  }
+}
+
+function build() {
+  view = { answer: el("div.answer", { "data-testid": "key-answer" }, el("p.soft", "Asking …")), limits: el("div"), settings: el("div"), form: el("div"), result: el("div", { role: "status" }) };
+  const act = (name, kind, make) => el(`button.plain${kind}`, { "data-testid": `act-${name}`, onclick: ({ currentTarget }) => open(currentTarget, make) }, capitalised(name));
+  const tool = (name, label, onclick) => el("button.icon", { "aria-label": label, onclick }, icon(name));
+  const copy = () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {});
+  view.acts = [act("reset", "", resetForm), act("override", "", overrideForm), act("ban", ".bad", banForm)];
+  close();
+  $("panel-inspect").replaceChildren(el("div.pad",
+    el("div.pair.inspected", el("h2", keyText(key)), el("span", tool("copy", "Copy the key", copy), tool("close", "Close", () => (location.hash = "#keys")))),
+    view.answer, view.limits, view.settings, el("div.acts", view.acts), view.form, view.result, explainer()));
+}
+
+/** Ask again every second while the panel is open. */
+async function look() {
+  const asked = key;
+  clearTimeout(timer);
+  if (!$("panel-inspect").hidden && !document.hidden && !state.held) {
+    try {
+      const got = await ask("GET", `/api/keys/${encodeURIComponent(asked)}`);
+      if (asked !== key) return;
+      answer = got;
+      draw();
+    } catch (error) {
+      if (asked !== key) return;
+      view.answer.classList.add("denied");
+      fill(view.answer, el("p", error.status === 503 ? "The store does not answer, so nobody knows what this key has used." : wordsFor(error)));
+      for (const part of [view.limits, view.settings]) fill(part);
+    }
+  }
+  timer = setTimeout(look, 1000);
+}
+
+function draw() {
+  const { allowed, passes_after: after, limits, ban } = answer;
+  const why = ban ? `banned by ${ban.by || "somebody"}: ${ban.reason}` : answer.why;
+  const left = Math.min(...limits.filter((one) => one.enforced !== false).map((one) => one.remaining));
+  const window = Math.max(1, ...limits.filter((one) => !one.allowed).map((one) => one.window));
+  const [title, when] = allowed ? ["Allowed", Number.isFinite(left) ? `${whole(left)} left` : ""] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
+  const isName = limits.some(({ rule }) => rule && why.startsWith(rule)); // The name of a rule stays as it is.
+  view.answer.classList.toggle("denied", !allowed);
+  fill(view.answer,
+    el("div.pair", el("h3", title), el("span", when)),
+    el("p.break", plainKey(isName ? why[0] + sentence(why).slice(1) : sentence(why))),
+    !allowed && bar("drain", after === null ? 1 : after / window));
+  fill(view.limits, limits.map(limitBlock));
+  fill(view.settings, settings());
+  view.acts.forEach(forOperators);
+  if (!mayOperate() && !view.result.textContent) view.result.append(el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
+}
+
+const ORIGINS = { default: "the default", check: "named by checks", key: "its own limit", override: "an override" };
+const wordsOf = (one) => one.said ?? rateWords(one.limit, one.window);
+
+function limitBlock(one) {
+  const note = one.enforced === false ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";
+  return el(one.allowed ? "div.limit" : "div.limit.denied",
+    el("div.pair", el("b", one.rule ?? ORIGINS[one.from] ?? one.from), el("span.sub", `${wordsOf(one)}, ${algorithmName(one.algorithm).toLowerCase()}`)),
+    bar("use", one.limit ? one.used / one.limit : 1),
+    el("div.pair.sub", el("span", el("b", `${whole(one.used)} of ${whole(one.limit)}`), " used"), el("span", note)),
+    one.candidates && el("ul.candidates", one.candidates.map(candidate)));
+}
+
+function candidate({ algorithm, decides, remaining, allowed, passes_after: after }) {
+  const says = allowed ? `${whole(remaining)} left` : after === null ? "denies" : `denies for ${countdown(after)}`;
+  return el(decides ? "li.now" : "li", { "data-algorithm": algorithm }, icon(algorithm), el("span", el("b", algorithmName(algorithm)), decides ? " decides" : ""), el("span", says));
+}
+
+/** What people have set for the key. */
+function settings() {
+  const { ban, override, rule_overrides: ofRules, own_limit: own, complete } = answer;
+  const line = (what, { by, until, reason, rule }, undo) => {
+    const path = `${pathOf(undo)}?reason=undone%20on%20the%20dashboard${rule ? `&rule=${encodeURIComponent(rule)}` : ""}`;
+    const end = until ? `until ${clockTime(momentOf(until))}` : "until it is removed";
+    return el("p.sub.pair", el("span.break", el("b", what), ` by ${by || "an operator"}, ${end}${reason ? `: ${reason}` : ""}`),
+      undo && mayOperate() ? el("button.link", { onclick: () => change("DELETE", path, undefined, `${what} is undone.`) }, "Undo") : el("span"));
+  };
+  const rate = ({ limit, window_ms: window }) => rateWords(limit, window / 1000);
+  const lines = [];
+  if (ban) lines.push(line("Banned", ban, "bans"));
+  if (override) lines.push(line(rate(override), override, "overrides"));
+  for (const one of ofRules ?? []) lines.push(line(`${rate(one)} of ${one.rule}`, one, "overrides"));
+  if (own) lines.push(line(`Its own limit, ${rate(own)},`, own));
+  if (!lines.length) lines.push(el("p.sub", "This key has no ban, override or own limit."));
+  if (complete === false) lines.push(el("p.sub", "Checks may have named other limits for it that this node does not know."));
+  return lines;
+}
+
+const pathOf = (kind) => `/api/${kind}/${encodeURIComponent(key)}`;
+
+function close() {
+  for (const one of view.acts) set(one, { "aria-expanded": "false" });
+  view.form.replaceChildren();
+}
+
+function open(button, make) {
+  const wasOpen = button.getAttribute("aria-expanded") === "true";
+  close();
+  if (wasOpen) return;
+  set(button, { "aria-expanded": "true" });
+  view.form.append(make());
+  view.form.querySelector("input, select, button").focus();
+}
+
+/** A form whose button says what will happen. */
+function form(title, fields, label, act) {
+  const submit = el("button.main", { type: "submit" });
+  const made = el("form.box", el("h3", el("b", title)), fields, reasonField(), el("div.pair", el("span.sub", `As ${state.hello.you?.name || "anybody"}; it goes into the audit log.`), submit));
+  const say = () => fill(submit, label(Object.fromEntries(new FormData(made))));
+  made.addEventListener("input", say);
+  say();
+  return onSubmit(made, act);
+}
+
+function resetForm() {
+  const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? wordsOf(one)}`) ?? [];
+  return form("Forget what it has used", [el("p.sub", used.length ? `This forgets: ${used.join("; ")}.` : "It has used nothing that is known here.")],
+    () => "Reset it", ({ reason }) => change("POST", "/api/reset", { key, reason }, "What it had used is forgotten."));
+}
+
+function overrideForm() {
+  const limits = answer?.limits ?? [];
+  const known = limits.find((one) => !one.allowed) ?? limits.find((one) => one.rule === null);
+  const rules = [...new Set([known?.rule ?? null, null, ...limits.map((one) => one.rule)])];
+  const windows = WINDOW_OPTIONS.toSorted(([a], [b]) => (Number(b) === known?.window) - (Number(a) === known?.window));
+  const limit = field("limit", "Limit", { type: "number", min: 0, max: 1_000_000_000, required: true, value: known?.limit ?? 100 });
+  const what = rules.length > 1 ? select("rule", "Instead of what", rules.map((rule) => [rule ?? "", rule ? `${rule} gives it` : "checks name"])) : el("p.sub", "It holds for checks of this key.");
+  return form("Another limit for a while", [what, el("div.fields", limit, select("window", "in", windows), select("ttl", "for", SPAN_OPTIONS))],
+    (said) => `Allow ${rateWords(Number(said.limit), Number(said.window))}`,
+    (said) => {
+      const [limit, window, ttl] = [said.limit, said.window, said.ttl].map(Number);
+      return change("PUT", pathOf("overrides"), { limit, window, ttl, reason: said.reason, rule: said.rule || undefined }, `It may have ${rateWords(limit, window)} now.`);
+    });
+}
+
+function banForm() {
+  return form("Deny everything it asks", [select("ttl", "for", [...SPAN_OPTIONS, ["", "good"]])], ({ ttl }) => `Ban it for ${ttl ? duration(Number(ttl)) : "good"}`,
+    ({ ttl, reason }) => change("PUT", pathOf("bans"), { ...(ttl && { ttl: Number(ttl) }), reason }, "It is banned."));
+}
+
+/** Nothing is shown as done before the service has said so. */
+async function change(method, path, body, done) {
+  try {
+    let { cursor } = await ask(method, path, body);
+    while (cursor) ({ cursor } = await ask(method, path, { ...body, cursor }));
+    view.result.replaceChildren(el("p", `${clockTime(now())} ${done}`));
+    announce(done);
+    close();
+    look();
+  } catch (error) {
+    view.result.replaceChildren(el("p.problem", wordsFor(error)));
+  }
+}
+
+/** What every rule says to a request. */
+function explainer() {
+  const result = el("div", { role: "status" });
+  const after = (prefix) => ({ value: key.startsWith(prefix) ? key.slice(prefix.length) : "" });
+  const made = el("form",
+    el("div.fields", field("method", "Method", { value: "GET" }), field("path", "Path", { value: "/" })),
+    el("div.fields", field("ip", "Address", after("ip:")), field("user_id", "User", after("user:"))), el("button.plain", { type: "submit" }, "Explain"));
+  onSubmit(made, async (values) => {
+    const request = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
+    try {
+      const { allowed, why, trace } = await ask("POST", "/api/explain", { request });
+      result.replaceChildren(el("p", el("b", allowed ? "Allowed: " : "Denied: "), why), ...trace.rules.map((one) => el("p.sub.break", el("b", one.rule), ` ${one.outcome}: ${one.why}`)));
+    } catch (error) {
+      result.replaceChildren(el("p.problem", wordsFor(error)));
+    }
+  });
+  return el("details", el("summary", "Explain a request"), made, result);
+}
