@@ -1,0 +1,203 @@
+"""EtcdRightsStore: the steps of escrow in the etcd of a region, next to its counts.
+
+    epoch                      the id of the store's epoch, ':' and when it began
+    taken/<region>             whose rights were taken back: from when, ':' and until when
+    granted/<end>/<key>        of one window of a key: what others have granted, and what they were granted, by region
+    asks/<end>/<id>            that the grant for an ask is on record
+
+all under `/headgate/<cluster>/r/<namespace>/`. A grant is one transaction, which goes through if nobody has changed
+the record since, the ask is not on record, and the epoch is the same. etcd does not lose what it has confirmed, and the
+engine answers when it has. Only somebody who deletes everything can end the epoch; that is noticed within a second.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, unquote
+
+from ..engines.etcd.kind import etcd_module
+from ..engines.etcd.options import parse_url
+from ..engines.etcd.transactions import (
+    ChangedAt,
+    CreatedAt,
+    Delete,
+    NotDone,
+    Put,
+    Rejected,
+    Unsure,
+    end_of,
+)
+from ..errors import EngineError
+from .escrow import StoreEpoch
+from .rights_steps import KEPT_US, RightsSteps, field_of
+from .taken_back import TakenBack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..engines.etcd.client import AsyncEtcdClient
+    from ..engines.etcd.transactions import Condition, Item
+    from .escrow import KeyWindow, RightsGrant
+
+TRIES: Final = 20
+"""How often a record is written that others change at the same time."""
+CLEAN_EVERY: Final = 30
+"""Looks at the epoch between two times that windows which are long over are forgotten."""
+
+
+class EtcdRightsStore(RightsSteps):
+    """A region's counts, grants and epoch, in its etcd. Lives in one event loop."""
+
+    def __init__(self, url: str, namespace: str = "") -> None:
+        super().__init__()
+        self._options = parse_url(url)
+        self._root = f"/headgate/{self._options.cluster}/r/{quote(namespace, safe='')}/"
+        self._epoch_created = 0
+        self._connected: AsyncEtcdClient | None = None
+        self._looks = 0
+
+    @property
+    def _client(self) -> AsyncEtcdClient:
+        """Made when it is first used: it belongs to the event loop."""
+        if self._connected is None:
+            self._connected = etcd_module("client").AsyncEtcdClient(self._options)
+        return self._connected
+
+    def open(self, engine: Any) -> None:
+        """See `RightsSteps.open`."""
+        self._engine = engine
+
+    def now_us(self) -> int:
+        """The clock of the cluster."""
+        now_us: int = self._engine.clock.now_us()
+        return now_us
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        if self._connected is not None:
+            await self._connected.close()
+
+    async def look(self) -> None:
+        """Learn the epoch; the first who looks begins it."""
+        key = f"{self._root}epoch"
+        with _explained():
+            found = (await self._client.read(key)).items
+            if not found:
+                value = f"{secrets.token_hex(8)}:{self.now_us()}".encode()
+                await self._client.transact([CreatedAt(key, 0)], [Put(key, value)])
+                found = (await self._client.read(key)).items
+        (item,) = found
+        id_, _, began_us = item.value.decode().partition(":")
+        self.epoch, self._epoch_created = StoreEpoch(id_, int(began_us)), item.created
+        self._looks += 1
+        if self._looks % CLEAN_EVERY == 0:
+            with suppress(NotDone, Unsure):  # Somebody else does it, or the next time.
+                await self._forget(self.now_us() - KEPT_US)
+
+    async def taken_back(self) -> dict[str, TakenBack]:
+        """See `RightsSteps.taken_back`."""
+        prefix = f"{self._root}taken/"
+        with _explained():
+            rows = (await self._client.read(prefix, end_of(prefix))).items
+        found = {}
+        for row in rows:
+            from_us, _, until_us = row.value.partition(b":")
+            found[unquote(row.key[len(prefix) :])] = TakenBack(int(from_us), int(until_us))
+        return found
+
+    async def take_back(self, region: str, taken: TakenBack) -> None:
+        """See `RightsSteps.take_back`."""
+        value = f"{taken.from_us}:{taken.until_us}".encode()
+        with _explained():
+            await self._client.transact([], [Put(f"{self._root}taken/{region}", value)])
+
+    async def granted(self, window: KeyWindow) -> tuple[str, int]:
+        """See `RightsSteps.granted`."""
+        _, record = await self._read(window)
+        return self.epoch.id, sum(record["from"].values())
+
+    async def note_given(self, window: KeyWindow, region: str, units: int) -> None:
+        """See `RightsSteps.note_given`."""
+        await self._add(window, "to", region, units, secrets.token_hex(8))
+
+    async def moved(
+        self, window: KeyWindow, regions: Sequence[str]
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """See `RightsSteps.moved`."""
+        _, record = await self._read(window)
+        received, given = (
+            {name: units for name, units in record[way].items() if name in regions}
+            for way in ("from", "to")
+        )
+        return received, given
+
+    async def _record(self, grant: RightsGrant) -> int | None:
+        ask = grant.ask
+        if ask.epoch != self.epoch.id:
+            return None
+        return await self._add(ask.window, "from", ask.giver, grant.units, ask.id)
+
+    async def _add(
+        self, window: KeyWindow, way: str, region: str, units: int, ask: str
+    ) -> int | None:
+        """Add to the record of a window, for an ask only once; what is granted by then, `None` in another epoch.
+
+        A transaction may be sent twice, and the second time does not go through: then the ask is on record.
+        """
+        key, epoch = self._key(window), f"{self._root}epoch"
+        asked = f"{self._root}asks/{window.end_us:017d}/{quote(ask, safe='')}"
+        for _ in range(TRIES):
+            item, record = await self._read(window)
+            record[way][region] = record[way].get(region, 0) + units
+            conditions: list[Condition] = [
+                ChangedAt(key, 0 if item is None else item.changed),
+                CreatedAt(epoch, self._epoch_created),
+                CreatedAt(asked, 0),
+            ]
+            packed = json.dumps(record, separators=(",", ":")).encode()
+            with _explained():
+                done = await self._client.transact(conditions, [Put(key, packed), Put(asked, b"")])
+                if done.succeeded:
+                    return sum(record["from"].values())
+                if (await self._client.read(asked)).items:
+                    return (await self.granted(window))[1]
+            before = self.epoch.id
+            await self.look()
+            if self.epoch.id != before:
+                return None
+        raise EngineError("others keep changing what was granted", transient=True)
+
+    async def _read(self, window: KeyWindow) -> tuple[Item | None, dict[str, dict[str, int]]]:
+        with _explained():
+            found = (await self._client.read(self._key(window))).items
+        if not found:
+            return None, {"from": {}, "to": {}}
+        return found[0], json.loads(found[0].value)
+
+    async def _forget(self, before_us: int) -> None:
+        """Remove what is about windows that ended before."""
+        await self._client.transact(
+            [],
+            [
+                Delete(f"{self._root}{kind}/", f"{self._root}{kind}/{max(0, before_us):017d}")
+                for kind in ("granted", "asks")
+            ],
+        )
+
+    def _key(self, window: KeyWindow) -> str:
+        name = quote(field_of(window), safe="")
+        return f"{self._root}granted/{window.end_us:017d}/{name}"
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise what etcd did not do as the error that others expect."""
+    try:
+        yield
+    except NotDone as error:
+        raise EngineError(str(error), transient=not isinstance(error, Rejected)) from error
+    except Unsure as error:
+        raise EngineError(str(error), transient=True, indefinite=True) from error

@@ -1,0 +1,35 @@
+-- rights.lua -- what other regions have granted to this one, and the epoch of the store.
+--
+-- KEYS[1]  epoch    string: the id of the store's epoch, ':' and when it began, in us
+-- KEYS[2]  granted  hash of one window: 'units:' and a key -> what was granted to it, 'ask:' and an id -> 1; for people
+--                   also 'from:' and 'to:', a region, ':' and a key -> what that region has given, or was given
+-- ARGV[1]  an id for an epoch, if there is none yet
+-- ARGV[2]  a key, or '' to ask for none
+-- ARGV[3]  the epoch that a grant was made to, or '' to record none
+-- ARGV[4]  the id of the ask that it answers    ARGV[5]  its units    ARGV[6]  for how many ms it may matter
+-- ARGV[7]  who has given it; without an epoch, who was given so much
+-- Returns  {now_us, epoch, what was granted to the key}
+--
+-- An id counts once, and only in the epoch that it was made to.
+local time = redis.call('TIME')
+local now = string.format('%.0f', tonumber(time[1]) * 1000000 + tonumber(time[2]))
+local epoch = redis.call('GET', KEYS[1])
+if not epoch then
+    epoch = ARGV[1] .. ':' .. now
+    redis.call('SET', KEYS[1], epoch)
+end
+if ARGV[2] == '' then
+    return { now, epoch, '0' }
+end
+local field = 'units:' .. ARGV[2]
+if ARGV[3] ~= '' and ARGV[3] == string.match(epoch, '^[^:]*') then
+    if redis.call('HSETNX', KEYS[2], 'ask:' .. ARGV[4], 1) == 1 then
+        redis.call('HINCRBY', KEYS[2], field, ARGV[5])
+        redis.call('HINCRBY', KEYS[2], 'from:' .. ARGV[7] .. ':' .. ARGV[2], ARGV[5])
+        redis.call('PEXPIRE', KEYS[2], ARGV[6])
+    end
+elseif ARGV[3] == '' and ARGV[7] ~= '' then
+    redis.call('HINCRBY', KEYS[2], 'to:' .. ARGV[7] .. ':' .. ARGV[2], ARGV[5])
+    redis.call('PEXPIRE', KEYS[2], ARGV[6])
+end
+return { now, epoch, redis.call('HGET', KEYS[2], field) or '0' }

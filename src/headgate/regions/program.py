@@ -1,0 +1,180 @@
+"""Merging in a program that is no node of a service: it counts in the store of its region, and the nodes there tell.
+
+A program has no port that other regions could tell anything to, and needs none. What others admit is charged by the
+region's nodes to the store that the program counts in. What the program admits is put every interval where nodes put
+theirs, by a thread of its own, and the node that is the shipper tells it. So no caller waits, and a process that is
+killed takes with it what it admitted since the last interval, as a node does.
+
+A child that was forked tells what it admits under a name of its own, and leaves to its parent what that had admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import time
+from _thread import start_new_thread
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from .. import _fork
+from .exchange import RegionExchange
+from .merge_guard import CutOffGuard, SharedMergeGuard
+from .settings import RegionsSettings
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable, Sequence
+
+    from ..guards.base import Guard
+    from .counters import CounterTotal
+    from .model import Regions
+    from .store import Merged, RegionStore
+
+INTERVAL_US: Final = 200_000
+LOOK_EVERY: Final = 0.05
+"""Seconds between two looks whether to stop."""
+SILENT_S: Final = 10.0
+"""How long nobody may be seen who tells other regions, before that is said."""
+STOP_WITHIN: Final = 5.0
+
+
+class _TimedStore:
+    """A region's store that is asked for its time on the way."""
+
+    def __init__(self, store: RegionStore, heard: Callable[[int], None]) -> None:
+        self._store = store
+        self._heard = heard
+        self.changes, self.lead, self.note_taken = store.changes, store.lead, store.note_taken
+        self.counters_of, self.aclose = store.counters_of, store.aclose
+
+    async def merge(self, entries: Sequence[CounterTotal], heard_from: str = "") -> Merged:
+        """See `RegionStore.merge`."""
+        sent_us = time.monotonic_ns() // 1000
+        merged = await self._store.merge(entries, heard_from)
+        self._heard(merged.state.now_us - (sent_us + time.monotonic_ns() // 1000) // 2)
+        return merged
+
+
+class _Life:
+    """One run of the thread."""
+
+    def __init__(self) -> None:
+        self.running = threading.Lock()
+        """Locked for as long as it runs."""
+        self.over = False
+
+
+class ProgramRegions:
+    """Tells the region's store what this process admits of limits that regions merge."""
+
+    def __init__(
+        self,
+        regions: Regions,
+        url: str,
+        *,
+        namespace: str,
+        keeps_share: Callable[[str | None], bool],
+        logger: logging.Logger,
+    ) -> None:
+        self._regions = regions
+        self._url = url
+        self._namespace = namespace
+        self._log = logger
+        self._admitted = SharedMergeGuard(self.now_us, self._check, self._wake)
+        self._cut_off = CutOffGuard(regions, keeps_share)
+        self.guards: tuple[Guard, ...] = (self._admitted, self._cut_off)
+        """What goes around the engine of the limiter, the outermost first."""
+        self._offset_us = (time.time_ns() - time.monotonic_ns()) // 1000
+        self._checked = False
+        self._begin()
+        _fork.remember(self)
+
+    def _begin(self) -> None:
+        self._starting = threading.Lock()
+        self._life: _Life | None = None
+
+    def after_fork(self) -> None:
+        """The thread, and what is not told yet, are the parent's."""
+        self._begin()
+        self._admitted.forget()
+
+    def now_us(self) -> int:
+        """The clock of the region's store, as far as it is known."""
+        return time.monotonic_ns() // 1000 + self._offset_us
+
+    def stop(self) -> None:
+        """Tell a last time, and end the thread."""
+        with self._starting:
+            life, self._life = self._life, None
+        if life is not None:
+            atexit.unregister(self.stop)
+            life.over = True
+            if life.running.acquire(timeout=STOP_WITHIN):
+                life.running.release()
+
+    def _check(self) -> None:
+        """Refuse now what could not be told later."""
+        if not self._checked:
+            self._open_store()
+            self._checked = True
+
+    def _open_store(self) -> RegionStore:
+        from .opening import open_region_store  # noqa: PLC0415 - only who merges needs its client
+
+        return open_region_store(self._regions.board, self._url, self._namespace)
+
+    def _wake(self) -> None:
+        """Called after each admission."""
+        if self._life is None:
+            with self._starting:
+                if self._life is None:
+                    self._life = life = _Life()
+                    life.running.acquire()
+                    start_new_thread(self._run, (life,))
+                    atexit.register(self.stop)
+
+    def _run(self, life: _Life) -> None:
+        try:
+            asyncio.run(self._tell(life))
+        except Exception:  # noqa: BLE001 - there is nobody else to tell
+            self._log.exception("what is admitted here is not told to other regions any more")
+        finally:
+            life.running.release()
+
+    async def _tell(self, life: _Life) -> None:
+        from ..engines.redis.aio import AsyncRedisEngine  # noqa: PLC0415 - as above
+
+        exchange = RegionExchange(
+            RegionsSettings(
+                regions=self._regions, urls=MappingProxyType({}), interval_us=INTERVAL_US
+            ),
+            _TimedStore(self._open_store(), self._hear),
+            now_us=self.now_us,
+            keeps_share=lambda _rule: False,
+            node=f"process {os.getpid()}",
+            guards=(self._admitted, self._cut_off),
+        )
+        engine = AsyncRedisEngine(self._url)
+        since = time.monotonic()
+        await exchange.start(engine.scoped(self._namespace) if self._namespace else engine)
+        try:
+            while not life.over:
+                await asyncio.sleep(LOOK_EVERY)
+                if any(one.shipper for one in exchange.links()):
+                    since = time.monotonic()
+                elif time.monotonic() - since > SILENT_S:
+                    since = float("inf")
+                    self._log.warning(
+                        "no node of the region %s tells the others what is admitted here; start a service with "
+                        "the same store, namespace and regions",
+                        self._regions.here,
+                    )
+        finally:
+            await exchange.stop()
+            await engine.aclose()
+
+    def _hear(self, offset_us: int) -> None:
+        self._offset_us = offset_us
