@@ -1,4 +1,4 @@
-"""Tools for tests: of programs that use Headgate, and of engines made for it.
+"""Test tools, for programs that use Headgate and for engines.
 
 `ManualClock` makes waiting instant and exact. The conformance suite, in `headgate.testing.conformance`,
 tells whether an engine gives the right answers; it needs pytest.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..decision import Decision
@@ -11,25 +12,38 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine, Sequence
 
     from ..algorithms import Limit
-    from ..charge import Request
-    from ..engines.base import AsyncEngine, Hit, Page, Usage
+    from ..charge import ChargeSet
+    from ..engines.base import AsyncEngine, EngineDescription, Hit, KeyPage, Usage
 
 T = TypeVar("T")
 
 
 class Blocking:
-    """Runs every call of an async engine to its end, in an event loop of its own."""
+    """Runs every call of an async engine to its end, in an event loop of its own. Threads take turns."""
 
     blocking = True
 
-    def __init__(self, engine: AsyncEngine, runner: asyncio.Runner | None = None) -> None:
+    def __init__(self, engine: AsyncEngine, other: Blocking | None = None) -> None:
         self._engine = engine
-        self._runner = runner or asyncio.Runner()
+        self._runner: asyncio.Runner = asyncio.Runner() if other is None else other._runner
+        self._turn: threading.Lock = threading.Lock() if other is None else other._turn
         self.clock = engine.clock
 
     def scoped(self, namespace: str) -> Blocking:
         """See `Engine.scoped`."""
-        return Blocking(self._engine.scoped(namespace), self._runner)
+        return Blocking(self._engine.scoped(namespace), self)
+
+    @property
+    def unguarded(self) -> Any:
+        """See `Engine.unguarded`."""
+        return self._engine.unguarded
+
+    def describe(self) -> EngineDescription:
+        """See `Engine.describe`."""
+        return self._engine.describe()
+
+    def bind_run(self, limit: Limit, rule: str | None = None) -> None:
+        """See `Engine.bind_run`."""
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """See `Engine.bind`."""
@@ -44,13 +58,17 @@ class Blocking:
 
         return hit
 
-    def decide(self, requests: Sequence[Request]) -> list[Decision]:
+    def decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
         """See `Engine.decide`."""
         return self._run(self._engine.decide(requests))
 
-    def settle(self, token: str, actual: int) -> bool:
+    def settle(self, token: str, actual: int | Sequence[int]) -> bool:
         """See `Engine.settle`."""
         return self._run(self._engine.settle(token, actual))
+
+    def withdraw(self, request: ChargeSet) -> None:
+        """See `Engine.withdraw`."""
+        self._run(self._engine.withdraw(request))
 
     def leave_line(self, decision: Decision) -> None:
         """See `Engine.leave_line`."""
@@ -72,7 +90,7 @@ class Blocking:
         """See `Engine.reset`."""
         self._run(self._engine.reset(key, limit, rule))
 
-    def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Page:
+    def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
         """See `Engine.list_keys`."""
         return self._run(self._engine.list_keys(prefix, cursor, limit))
 
@@ -86,4 +104,5 @@ class Blocking:
             return await call
 
         coroutine: Coroutine[Any, Any, T] = finish()
-        return self._runner.run(coroutine)
+        with self._turn:
+            return self._runner.run(coroutine)

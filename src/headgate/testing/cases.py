@@ -1,4 +1,4 @@
-"""Run the cases that a rules file brings along: the real rulebook and the memory engine, on a clock that only cases move."""
+"""Run the test cases of a rules file: the real rulebook and the memory engine, on a clock that only cases move."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 from ..clock import ManualClock
 from ..engines.memory import MemoryEngine
 from ..limiter import Limiter
-from ..rules.match import Rulebook
+from ..rules.matching.rulebook import Rulebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..decision import Decision
-    from ..rules.cases import CaseStep, RuleCase
-    from ..rules.explain import Trace
+    from ..rules.format.cases import CaseStep, RuleCase
+    from ..rules.matching.explain import Trace
     from ..rules.model import RuleSet
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """One thing that came out otherwise."""
+class CaseMismatch:
+    """One difference from what was expected."""
 
     field: str
     expected: Any
@@ -31,21 +31,21 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of one step."""
+    """The result of one step."""
 
     step: CaseStep
     at_us: int
     """How long after the case began."""
     hit: int
     """Which hit of the case it was, from 1."""
-    differences: tuple[Difference, ...]
+    differences: tuple[CaseMismatch, ...]
     decision: Decision
     trace: Trace
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What came of one case."""
+    """The result of one case."""
 
     case: RuleCase
     steps: tuple[StepResult, ...]
@@ -79,7 +79,7 @@ def _steps(rulebook: Rulebook, case: RuleCase) -> Iterator[StepResult]:
             yield StepResult(step, clock.now_us() - began_us, hits, found, decision, trace)
 
 
-def _differences(step: CaseStep, decision: Decision, trace: Trace) -> Iterator[Difference]:
+def _differences(step: CaseStep, decision: Decision, trace: Trace) -> Iterator[CaseMismatch]:
     got = {
         "matches": [one.rule.rule_id for one in trace.steps if one.applies],
         "allowed": decision.allowed,
@@ -93,7 +93,7 @@ def _differences(step: CaseStep, decision: Decision, trace: Trace) -> Iterator[D
     }
     for field, expected in step.expected.items():
         if not _same(expected, got[field]):
-            yield Difference(field, expected, got[field])
+            yield CaseMismatch(field, expected, got[field])
 
 
 def _same(expected: Any, got: Any) -> bool:

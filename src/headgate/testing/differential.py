@@ -1,4 +1,4 @@
-"""Random programs, to be played on two engines whose answers must be equal."""
+"""Random programs that run on two engines, whose answers must be equal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from ..algorithms import (
     TokenBucket,
 )
 from ..algorithms.adaptive import CANDIDATES
-from ..charge import Charge, Kind, Request
+from ..charge import Charge, ChargeSet, PastCharge
+from ..charge_kind import ChargeKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,11 +44,22 @@ def random_program(seed: int, length: int = 40) -> Program:
         key, cost = choose.choice(keys), _random_cost(choose, limit.limit)
         action = choose.random()
         if action < 0.55:
-            kind = choose.choice([Kind.TAKE, Kind.TAKE, Kind.TAKE, Kind.PEEK, Kind.FORCE])
+            kind = choose.choice(
+                [
+                    ChargeKind.TAKE,
+                    ChargeKind.TAKE,
+                    ChargeKind.TAKE,
+                    ChargeKind.PEEK,
+                    ChargeKind.FORCE,
+                ]
+            )
             program.append(("decide", [(key, limit, min(cost, 2 * limit.limit + 1), kind)]))
+        elif action < 0.6:
+            ago_us = choose.choice([0, choose.randint(0, span_us), 2 * span_us, -span_us // 2])
+            program.append(("past", key, limit, min(cost, 2 * limit.limit + 1), ago_us))
         elif action < 0.75:
             charges = [
-                (choose.choice(keys), choose.choice(limits), choose.randint(0, 3), Kind.TAKE)
+                (choose.choice(keys), choose.choice(limits), choose.randint(0, 3), ChargeKind.TAKE)
                 for _ in range(choose.randint(2, 3))
             ]
             program.append(("decide", charges))
@@ -72,11 +84,17 @@ def play_program(program: Program, engine: Engine, clock: ManualClock) -> list[A
                 clock.advance(us=words[0])
             case "decide":
                 charges = tuple(Charge(k, lim, cost, kind=kind) for k, lim, cost, kind in words[0])
-                (decision,) = engine.decide([Request(charges)])
+                (decision,) = engine.decide([ChargeSet(charges)])
+                answers.append([one.answer for one in decision.rules])
+            case "past":
+                key, limit, cost, ago_us = words
+                came_us = max(0, clock.now_us() - ago_us)
+                past = PastCharge(key, (limit,), cost, came_us, None)
+                (decision,) = engine.decide([ChargeSet((past, Charge(key, limit, 0)))])
                 answers.append([one.answer for one in decision.rules])
             case "reserve":
                 token, key, limit, cost = words
-                request = Request((Charge(key, limit, cost),), reserve_us=60_000_000, token=token)
+                request = ChargeSet((Charge(key, limit, cost),), reserve_us=60_000_000, token=token)
                 answers.append(engine.decide([request])[0].answer)
             case "settle":
                 answers.append(engine.settle(*words))

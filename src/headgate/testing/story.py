@@ -22,7 +22,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import ALGORITHMS, Adaptive, Concurrency, ExponentialBackoff, Limit
-from ..charge import Charge, Kind, Request
+from ..charge import Charge, ChargeSet, PastCharge
+from ..charge_kind import ChargeKind
 from ..rate import Rate, limits_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def replay(story: Story, engine: Engine, clock: ManualClock) -> list[tuple[Parag
 
 
 def differences(played: Iterable[tuple[Paragraph, list[str]]]) -> str:
-    """What went otherwise than told; empty when nothing did."""
+    """The differences from the story; empty if there are none."""
     report = []
     for part, answers in played:
         if list(part.answers) != answers:
@@ -111,6 +112,7 @@ class Player:
         self._clock = clock
         self._limits: dict[str, Limit] = {}
         self._places: dict[str, Decision] = {}
+        self._reserved: dict[str, ChargeSet] = {}
 
     def play(self, commands: Iterable[str]) -> list[str]:
         """Carry out commands, and return the answers of those that have one."""
@@ -157,25 +159,31 @@ class Player:
 
     def take(self, *words: str) -> str:
         """`take KEY LIMIT COST [& KEY LIMIT COST …]`: take together, or not at all."""
-        return self._decide(words, Kind.TAKE)
+        return self._decide(words, ChargeKind.TAKE)
 
     def peek(self, *words: str) -> str:
         """`peek KEY LIMIT COST`: look, and change nothing."""
-        return self._decide(words, Kind.PEEK)
+        return self._decide(words, ChargeKind.PEEK)
 
     def force(self, *words: str) -> str:
         """`force KEY LIMIT COST`: charge without asking."""
-        return self._decide(words, Kind.FORCE)
+        return self._decide(words, ChargeKind.FORCE)
+
+    def past(self, key: str, limit: str, cost: str, ago: str) -> str:
+        """`past KEY LIMIT COST AGO`: charge without asking what was admitted elsewhere, so long ago."""
+        came_us = self._clock.now_us() - _span_us(ago)
+        charge = PastCharge(key, (self._limits[limit],), int(cost), came_us, None)
+        return _told(self._ask(ChargeSet((charge,))))
 
     def shadow(self, *words: str) -> str:
         """`shadow KEY LIMIT COST & KEY LIMIT COST`: the first as a shadow, the others for real."""
-        first, *others = self._charges(words, Kind.TAKE)
-        first.kind = Kind.SHADOW
-        return _told(self._ask(Request((first, *others))))
+        first, *others = self._charges(words, ChargeKind.TAKE)
+        first.kind = ChargeKind.SHADOW
+        return _told(self._ask(ChargeSet((first, *others))))
 
     def batch(self, *words: str) -> str:
         """`batch KEY LIMIT COST & …`: separate requests in one call."""
-        requests = [Request((charge,)) for charge in self._charges(words, Kind.TAKE)]
+        requests = [ChargeSet((charge,)) for charge in self._charges(words, ChargeKind.TAKE)]
         return " | ".join(map(_told, self._engine.decide(requests)))
 
     def hit(self, key: str, limit: str, cost: str) -> str:
@@ -187,7 +195,7 @@ class Player:
     def line(self, name: str, key: str, limit: str, cost: str, wait: str) -> str:
         """`line NAME KEY LIMIT COST WAIT`: stand in line for at most that long."""
         charge = Charge(key, self._limits[limit], int(cost))
-        decision = self._ask(Request((charge,), wait_us=_span_us(wait)))
+        decision = self._ask(ChargeSet((charge,), wait_us=_span_us(wait)))
         self._places[name] = decision
         return _told(decision)
 
@@ -195,19 +203,29 @@ class Player:
         """`leave NAME`: give up a place in line."""
         self._engine.leave_line(self._places[name])
 
-    def reserve(self, name: str, key: str, limit: str, cost: str, ttl: str) -> str:
-        """`reserve NAME KEY LIMIT COST TTL`: take, and settle later."""
-        charge = Charge(key, self._limits[limit], int(cost))
-        return _told(self._ask(Request((charge,), reserve_us=_span_us(ttl), token=name)))
+    def reserve(self, name: str, *words: str) -> str:
+        """`reserve NAME KEY LIMIT COST [& KEY LIMIT COST …] TTL`: take together, and settle later."""
+        charges = tuple(self._charges(words[:-1], ChargeKind.TAKE))
+        request = ChargeSet(charges, reserve_us=_span_us(words[-1]), token=name)
+        self._reserved[name] = request
+        return _told(self._ask(request))
 
-    def settle(self, name: str, actual: str) -> str:
-        """`settle NAME ACTUAL`: say what was really used."""
-        return "settled" if self._engine.settle(name, int(actual)) else "unknown"
+    def settle(self, name: str, *actual: str) -> str:
+        """`settle NAME ACTUAL…`: say what was really used, once for all charges or once for each."""
+        used = [int(one) for one in actual]
+        return "settled" if self._engine.settle(name, used) else "unknown"
+
+    def withdraw(self, name: str, *words: str) -> None:
+        """`withdraw NAME [KEY LIMIT COST]`: give up what was reserved, or what will be."""
+        if words:
+            charges = tuple(self._charges(words, ChargeKind.TAKE))
+            self._reserved[name] = ChargeSet(charges, reserve_us=60_000_000, token=name)
+        self._engine.withdraw(self._reserved[name])
 
     def hold(self, token: str, key: str, limit: str, cost: str) -> str:
         """`hold TOKEN KEY LIMIT COST`: hold slots."""
         charge = Charge(key, self._limits[limit], int(cost))
-        return _told(self._ask(Request((charge,), token=token)))
+        return _told(self._ask(ChargeSet((charge,), token=token)))
 
     def renew(self, token: str, key: str, limit: str) -> str:
         """`renew TOKEN KEY LIMIT`: hold on."""
@@ -236,14 +254,14 @@ class Player:
             if not cursor:
                 return " ".join(sorted(seen)) or "none"
 
-    def _decide(self, words: tuple[str, ...], kind: Kind) -> str:
-        return _told(self._ask(Request(tuple(self._charges(words, kind)))))
+    def _decide(self, words: tuple[str, ...], kind: ChargeKind) -> str:
+        return _told(self._ask(ChargeSet(tuple(self._charges(words, kind)))))
 
-    def _ask(self, request: Request) -> Decision:
+    def _ask(self, request: ChargeSet) -> Decision:
         (decision,) = self._engine.decide([request])
         return decision
 
-    def _charges(self, words: tuple[str, ...], kind: Kind) -> list[Charge]:
+    def _charges(self, words: tuple[str, ...], kind: ChargeKind) -> list[Charge]:
         parts = [part.split() for part in " ".join(words).split("&")]
         return [
             Charge(key, self._limits[limit], int(cost), kind=kind) for key, limit, cost in parts

@@ -1,0 +1,444 @@
+"""The scene: a history sorted by key, prepared for the checks. Pure.
+
+There are two ledgers. **Effective** is what clients were given, by whomever: this is what a limit is about.
+**Consumed** is what the engine counted: this is what receipts and the store's own numbers show.
+
+For interval checks, an operation is *certainly* inside a span if it began and ended there, and *possibly* if it
+overlaps it. An operation of unknown outcome (`info`) may have been carried out as late as a fault was healed: a stopped
+server works off what it was sent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from ..algorithms import Concurrency
+from .limits import memory_us, most_at_once
+from .promises import AWAY, NOTHING, ONE_BY_ONE, ModePromise, PromiseCase, promise_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..algorithms import Limit
+    from .history import Fault, History, HistoryHeader, Operation
+
+RECOVERY_US: Final = 1_000_000
+"""How long after a fault everything must be back to normal, if the header does not say."""
+CACHE_US: Final = 1_000_000
+"""How long a deny cache may miss another node's reset."""
+LONGEST_HOLD_US: Final = 60_000_000
+"""The longest that T of the clock rule can be."""
+NEVER_BEFORE: Final = -(2**63)
+NEVER_AFTER: Final = 2**63
+TAKES: Final = frozenset(("check", "reserve"))
+OF_POLICY: Final = frozenset(("fallback", "open", "closed"))
+"""Who answers when the store does not."""
+ASKED: Final = frozenset(("check", "reserve", "acquire"))
+
+
+class Span(NamedTuple):
+    """Units that were taken between two moments."""
+
+    t0: int
+    t1: int
+    cost: int
+    line: int = 0
+
+
+class Extra(NamedTuple):
+    """This many more units are allowed in any span that overlaps this one."""
+
+    begin: int
+    end: int
+    units: int
+    why: str = ""
+
+
+@dataclass(slots=True)
+class Trail:
+    """Everything that happened to one key under one rule."""
+
+    rule: str
+    key: str
+    limit: Limit
+    """Where the rule was changed, the smallest of its limits; `levels` has what the others add, and when."""
+    first: Limit
+    """The one that the header names."""
+    operations: list[Operation] = field(default_factory=list)
+    revisions: dict[int, Limit] = field(default_factory=dict)
+    levels: list[Extra] = field(default_factory=list)
+
+    def limit_of(self, operation: Operation) -> Limit:
+        """The limit that decided an operation."""
+        return self.revisions.get(operation.rule_rev or 0, self.first)
+
+
+class Times:
+    """Spans of time, merged where they overlap."""
+
+    def __init__(self, stretches: Iterable[tuple[int, int]]) -> None:
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+        for begin, end in sorted(stretches):
+            if self._ends and begin <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._begins.append(begin)
+                self._ends.append(end)
+
+    def meet(self, begin: int, end: int) -> bool:
+        """Whether one of them overlaps this one."""
+        place = bisect_left(self._ends, begin)
+        return place < len(self._ends) and self._begins[place] <= end
+
+
+class Changes:
+    """The limits that one rule had, one after the other."""
+
+    def __init__(self, first: Limit, puts: list[Operation]) -> None:
+        self.first = first
+        self.puts = sorted((put for put in puts if put.type == "allow"), key=lambda put: put.t0)
+        self.revisions: dict[int, Limit] = {}
+        for put in puts:
+            assert put.limit is not None
+            assert put.rule_rev is not None
+            self.revisions[put.rule_rev] = put.limit
+
+    def at(self, revision: int | None) -> Limit:
+        """The limit of a revision; the header's, where that is not known."""
+        return self.revisions.get(revision or 0, self.first)
+
+    def trail(self, rule: str, key: str, identity: str) -> Trail:
+        """An empty trail of those of the limits that share their state."""
+        limits = [one for one in (self.first, *self.revisions.values()) if one.identity == identity]
+        known = {revision: one for revision, one in self.revisions.items() if one in limits}
+        if limits[0].name == "token_bucket":  # A rate that changed is judged by the fastest.
+            fastest = max(limits, key=lambda one: (one.limit, most_at_once(one)))
+            return Trail(rule, key, fastest, limits[0], revisions=known)
+        smallest = min(limits, key=most_at_once)
+        levels = self._levels(identity, smallest) if known else []
+        return Trail(rule, key, smallest, limits[0], revisions=known, levels=levels)
+
+    def _levels(self, identity: str, smallest: Limit) -> list[Extra]:
+        """What each larger limit adds to the smallest while it may have been the one in force."""
+        times: list[tuple[int, int, int]] = []
+        begin, limit = NEVER_BEFORE, self.first
+        for put in [*self.puts, None]:
+            end = NEVER_AFTER if put is None else put.t1
+            if limit.identity == identity:
+                times.append((begin, end, most_at_once(limit)))
+            if put is not None:
+                assert put.limit is not None
+                begin, limit = put.t0, put.limit
+        levels = []
+        below = most_at_once(smallest)
+        for level in sorted({units for _, _, units in times if units > below}):
+            joined: list[list[int]] = []
+            for begin, end, units in sorted(times):
+                if units < level:
+                    continue
+                if joined and begin <= joined[-1][1]:
+                    joined[-1][1] = max(joined[-1][1], end)
+                else:
+                    joined.append([begin, end])
+            levels += [Extra(begin, end, level - below, "rule") for begin, end in joined]
+            below = level
+        return levels
+
+
+class Sums:
+    """The cost that is possibly in a span, for any span, after sorting once."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        begins = sorted((one.t0, one.cost) for one in spans)
+        ends = sorted((one.t1, one.cost) for one in spans)
+        self._begins = [at for at, _ in begins]
+        self._begun = [0, *accumulate(cost for _, cost in begins)]
+        self._ends = [at for at, _ in ends]
+        self._ended = [0, *accumulate(cost for _, cost in ends)]
+
+    def meeting(self, a: int, b: int) -> int:
+        """The cost of all spans that overlap `[a, b]`."""
+        begun = self._begun[bisect_right(self._begins, b)]
+        return begun - self._ended[bisect_left(self._ends, a)]
+
+
+class Scene:
+    """A history, ready to be judged."""
+
+    def __init__(self, history: History) -> None:
+        self.header: HistoryHeader = history.header
+        self.faults: list[Fault] = sorted(history.faults, key=lambda one: one.t0)
+        self.operations = history.operations
+        self.promise: ModePromise = promise_of(self.header.engine, self.header.mode)
+        self.parameters = self.header.parameters
+        self.policy: str = self.parameters.get("on_error", "raise")
+        self.begin = min(one.t0 for one in history.operations)
+        self.end = max(one.t1 for one in history.operations)
+        self.recovery_us: int = self.parameters.get("recovery_us", RECOVERY_US)
+        self._away: dict[str | None, Times] = {}
+        self.trails = self._trails()
+
+    def _trails(self) -> list[Trail]:
+        found: dict[tuple[str, str, str], Trail] = {}
+        puts: dict[str, list[Operation]] = {rule: [] for rule in self.header.limits}
+        for one in self.operations:
+            if one.f == "put_rule":
+                puts[one.rule].append(one)
+        changed = {rule: Changes(limit, puts[rule]) for rule, limit in self.header.limits.items()}
+        for one in self.operations:
+            if one.f == "put_rule":
+                continue
+            changes = changed[one.rule]
+            identity = changes.at(one.rule_rev).identity
+            trail = found.get((one.rule, one.key, identity))
+            if trail is None:
+                trail = found[one.rule, one.key, identity] = changes.trail(
+                    one.rule, one.key, identity
+                )
+            trail.operations.append(one)
+        for trail in found.values():
+            trail.operations.sort(key=lambda one: one.t0)
+        return list(found.values())
+
+    # Time.
+
+    def heal(self, fault: Fault) -> int:
+        """When a fault was over; the end of the history if it never was."""
+        if fault.heal is not None:
+            return fault.heal
+        return self.end if fault.fault in AWAY or fault.fault == "clock_step" else fault.t1
+
+    def latest(self, operation: Operation) -> int:
+        """The latest moment at which an operation was carried out, if it was at all."""
+        latest = operation.t1
+        by_share = operation.source in OF_POLICY  # The store is charged when it is back.
+        if by_share:
+            latest += self.recovery_us
+        if operation.type == "info" or by_share:
+            drain_us = self.recovery_us if by_share else self.parameters.get("drain_us", 0)
+            for fault in self.faults:
+                heal = self.heal(fault)
+                if fault.t0 <= operation.t1 and heal >= operation.t0:
+                    latest = max(latest, heal + drain_us)
+        return latest
+
+    def influence(self, fault: Fault) -> tuple[int, int]:
+        """The span in which a fault can affect answers."""
+        extra_us = self.recovery_us if fault.fault in AWAY else 0
+        return fault.t0, self.heal(fault) + extra_us
+
+    def is_stray(self, one: Operation) -> bool:
+        """Whether a node answered without the store while nothing was broken: the store may have been slow, once."""
+        by_policy = one.source in OF_POLICY and one.type in ("allow", "deny")
+        return by_policy and not self._away_from(one.node).meet(one.t0, one.t1)
+
+    def _away_from(self, node: str | None) -> Times:
+        """When a node may have had to answer without the store; a fault that names a node affects that one only."""
+        if node not in self._away:
+            self._away[node] = Times(
+                self.influence(one)
+                for one in self.faults
+                if one.fault in AWAY and (one.node is None or node is None or one.node == node)
+            )
+        return self._away[node]
+
+    def excuses(self, trail: Trail) -> Times:
+        """When a fault may explain a denial: also later, for a dead holder's slots and a clock that stepped back."""
+        found = []
+        for fault in self.faults:
+            begin, end = self.influence(fault)
+            if fault.fault == "clock_step":
+                # What was taken ahead of time counts for as long as any, and then for the distance.
+                end = self.held_until(trail, fault) + memory_us(trail.limit)
+            found.append((begin, end))
+        return Times(found)
+
+    def held_until(self, trail: Trail, step: Fault) -> int:
+        """Until when a key's time may stand still after a clock that stepped was set right.
+
+        A state that is too far ahead is cut when somebody looks at it, and not before.
+        """
+        return self._first_look(trail, step) + hold_us(trail.limit)
+
+    def _first_look(self, trail: Trail, step: Fault) -> int:
+        """When somebody first looked at a key after a clock that stepped was set right."""
+        heal = self.heal(step)
+        answered = (
+            one for one in trail.operations if one.source == "engine" and one.type != "info"
+        )
+        return next((one.t1 for one in answered if one.t1 >= heal), heal)
+
+    # Spans.
+
+    def certain(self, trail: Trail) -> list[Span]:
+        """What clients were certainly given, each in an interval as wide as the clocks may differ."""
+        wide = self.header.epsilon_us
+        settled = _settled(trail)
+        return [
+            Span(one.t0 - wide, one.t1 + wide, cost, one.line)
+            for one in trail.operations
+            if one.f in TAKES and one.type == "allow" and self._counts(one)
+            for cost in [min(one.cost, settled.get(one.token or "", one.cost))]
+            if cost > 0
+        ]
+
+    def _acknowledged(self, trail: Trail) -> list[Span]:
+        """What a store that loses its latest writes may forget: units that were taken, and slots that were renewed.
+
+        A chunk is taken as a whole, and may be spent after the store has forgotten it.
+        """
+        wide = self.header.epsilon_us
+        if not isinstance(trail.limit, Concurrency):
+            chunks = [one for one in trail.operations if one.f == "lease" and one.type == "allow"]
+            return [
+                *self.certain(trail),
+                *(Span(one.t0 - wide, one.t1 + wide, one.cost, one.line) for one in chunks),
+            ]
+        costs = {one.token: one.cost for one in trail.operations if one.f == "acquire"}
+        return [
+            Span(one.t0 - wide, one.t1 + wide, costs.get(one.token, one.cost), one.line)
+            for one in trail.operations
+            if one.f in ("acquire", "renew") and one.type == "allow"
+        ]
+
+    def possible(self, trail: Trail) -> list[Span]:
+        """What the engine may have counted: all that was certainly or perhaps taken."""
+        wide = self.header.epsilon_us
+        spans = []
+        for one in trail.operations:
+            if one.source in OF_POLICY and one.f in TAKES and one.cost > 0:
+                # The store did not answer, but may have carried it out all the same. And a charge for
+                # what was given without it is made again when nobody knows whether it was.
+                many = 2 if one.source == "fallback" and one.type == "allow" else 1
+                span = Span(one.t0 - wide, self.latest(one) + wide, many * one.cost, one.line)
+                spans.append(span)
+            if one.type not in ("allow", "info") or one.cost <= 0:
+                continue
+            # Settling may have charged more than was reserved.
+            if one.f in TAKES or one.f in ("force", "lease", "acquire", "settle"):
+                spans.append(Span(one.t0 - wide, self.latest(one) + wide, one.cost, one.line))
+        return spans
+
+    def denials(self, trail: Trail) -> list[Operation]:
+        """Answers that the engine itself, or its cache, gave."""
+        if trail.revisions:
+            return []
+        excuses = self.excuses(trail)
+        return [
+            one
+            for one in trail.operations
+            if one.f in ASKED and one.type == "deny" and one.own is not True and one.cost > 0
+            and one.source in ("engine", "cache")
+            and not excuses.meet(one.t0, one.t1)
+        ]  # fmt: skip
+
+    def looks_from(self, denial: Operation) -> int:
+        """From when on there must have been room for a denial to be false."""
+        late_us = self.parameters.get("cache_us", CACHE_US) if denial.source == "cache" else 0
+        return denial.t0 - self.header.epsilon_us - late_us
+
+    def _counts(self, one: Operation) -> bool:
+        """Whether an admission is one that the limit is about."""
+        if one.source == "shadow":
+            return False
+        return not (one.source == "open" and self.policy == "open")
+
+    # What may be beyond the limit.
+
+    def case(self, trail: Trail, **more: Any) -> PromiseCase:
+        """What bounds depend on."""
+        given = self.parameters
+        return PromiseCase(
+            trail.limit,
+            nodes=max(1, given.get("nodes", 1)),
+            nodes_unknown=given.get("nodes_unknown", False),
+            regions=max(1, given.get("regions", 1)),
+            chunk=given.get("chunk", 0),
+            unconfirmed=given.get("unconfirmed", 0),
+            in_flight=given.get("in_flight", 0),
+            largest=max((one.cost for one in trail.operations), default=1),
+            **more,
+        )
+
+    def standing(self, trail: Trail) -> int:
+        """What the mode itself adds to the limit, without any fault."""
+        lag_us = self.parameters.get("lag_us")
+        before = None
+        if lag_us is not None and self.promise.standing.words != "0":
+            sums = Sums(self.certain(trail))
+            times = [one.t1 for one in trail.operations]
+            before = max((sums.meeting(at - lag_us, at) for at in times), default=0)
+        units = self.promise.standing.units(self.case(trail, before=before))
+        lease_us = self.parameters.get("lease_us", 0)
+        if trail.limit.name == "token_bucket" and any(one.f == "lease" for one in trail.operations):
+            units += -(-trail.limit.limit * lease_us // trail.limit.window_us)
+        return units
+
+    def extras(self, trail: Trail) -> list[Extra]:
+        """What faults and resets add for a while."""
+        found = [
+            Extra(one.t0, self.latest(one), self.case(trail).whole, "reset")
+            for one in trail.operations
+            if one.f == "reset" and one.type in ("allow", "info")
+        ]
+        found += [
+            Extra(one.t0, self.latest(one), one.cost, "stray")
+            for one in trail.operations
+            if one.type == "allow" and self.is_stray(one) and one.cost > 0
+        ]
+        sums = Sums(self._acknowledged(trail) if self.faults else ())
+        for fault in self.faults:
+            begin, end = self.influence(fault)
+            lag_us = self.parameters.get(
+                "state_file_us" if self.header.engine == "memory" else "lag_us"
+            )
+            before = None if lag_us is None else sums.meeting(begin - lag_us, self.heal(fault))
+            case = self.case(
+                trail,
+                cut_off=fault.nodes or max(1, self.parameters.get("nodes", 1)),
+                before=before,
+                step_us=fault.step_us if fault.step_us > 0 or fault.heal is not None else 0,
+                lasts_us=end - begin,
+                one_by_one=fault.fault in ONE_BY_ONE,
+            )
+            units = self.promise.bound(fault.fault, self.policy).units(case)
+            if fault.fault in AWAY and self.policy == "fallback":  # The state may be lost besides.
+                units += self.promise.under.get(fault.fault, NOTHING).units(case)
+            if fault.fault == "clock_step" and not case.step_us:
+                units = 0
+            if fault.fault == "clock_step":
+                # What was charged before may be forgotten while chunks of it are still out.
+                end = self._first_look(trail, fault) + self.parameters.get("lease_us", 0)
+            if isinstance(trail.limit, Concurrency):  # Holders do not know before they renew.
+                end = max(end, self.heal(fault) + trail.limit.ttl_us)
+            if units:
+                found.append(Extra(begin, end, units, fault.name or fault.fault))
+        return [*found, *trail.levels]
+
+
+def hold_us(limit: Limit) -> int:
+    """T of the clock rule: how long a clock that stepped back may hold up a key."""
+    return min(limit.window_us or LONGEST_HOLD_US, LONGEST_HOLD_US)
+
+
+def slots_of(scene: Scene) -> list[Trail]:
+    """Trails of slots, which have rules of their own."""
+    return [one for one in scene.trails if isinstance(one.limit, Concurrency)]
+
+
+def counted_of(scene: Scene) -> list[Trail]:
+    """All others."""
+    return [one for one in scene.trails if not isinstance(one.limit, Concurrency)]
+
+
+def _settled(trail: Trail) -> dict[str, int]:
+    """What reservations came to in the end, by their token."""
+    return {
+        one.token: one.cost
+        for one in trail.operations
+        if one.f == "settle" and one.type in ("allow", "info") and one.token
+    }

@@ -1,0 +1,48 @@
+"""Rare situations that simulations must reach: a campaign that misses one has shown nothing about it."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Sometimes(Enum):
+    """Each is counted when it happens; see `headgate lab simulate`."""
+
+    DONE_UNKNOWN = "a request was carried out whose caller never heard of it"
+    LATE_UNKNOWN = "a request was carried out after its caller had given up"
+    LOST_UNKNOWN = "a request was sent and never carried out"
+    OVERTAKEN = "a request overtook one that was sent before it"
+    REFUSED = "the store refused a connection"
+    FORGOTTEN = "a failover lost decisions that had been acknowledged"
+    FAILOVER_KEPT = "a failover lost nothing"
+    STARTED_EMPTY = "the store came back without anything it knew"
+    STARTED_FULL = "the store came back with all it knew"
+    WINDOW_AWAY = "a window ended while the store was away"
+    STEPPED_BACK = "the store's clock stepped back"
+    STEPPED_OVER = "the store's clock stepped over the end of a window"
+    KILLED_BETWEEN = "a node died while it was asking the store"
+    PAUSED_BETWEEN = "a node was paused while it was asking the store"
+    WRONG_CLOCK = "a node whose clocks were wrong answered"
+    AT_LIMIT = "a key was at its limit"
+    CACHED = "the deny cache answered"
+    CACHED_AWAY = "the deny cache answered while the store was away"
+    RESET_DENIED = "a key was reset while a denial of it was on its way"
+    SECOND_DENIED = "a request was denied by its second charge alone"
+    SETTLED_LESS = "a reservation was settled at less"
+    SETTLED_TWICE = "a reservation was settled a second time, and that changed nothing"
+    SETTLED_LATE = "a reservation had expired when it was settled"
+    LOST_SLOT = "a slot was renewed too late"
+    RELEASED_LATE = "a slot was let go after it had expired"
+    SEVERAL_FAULTS = "two faults happened at once"
+    OPENED = "a breaker opened"
+    CLOSED = "a breaker closed again"
+    SHARED = "a node answered by its share of a limit"
+    SHARE_SPENT = "a node had spent its share"
+    SMALL_SHARE = "there were more nodes than units to share"
+    MERGED = "a node charged the store for what it had given without it"
+    MERGED_TWICE = "nobody knows whether that was charged, so it is charged again"
+    LEASED = "a node answered from a chunk"
+    CHUNK_RETURNED = "a node gave back what was left of a chunk"
+    WITHDRAWN = "a chunk was asked for in vain, and withdrawn"
+    KILLED_HOLDING = "a node died with units in a chunk"
+    PAUSED_HOLDING = "a node was paused past the end of a chunk"
