@@ -6,6 +6,7 @@
 ...     pass  # go on
 """
 
+from ._spec import Stats
 from .aio import AsyncLimiter
 from .algorithms import (
     Adaptive,
@@ -27,21 +28,23 @@ from .engines.base import AsyncEngine, Engine
 from .engines.memory import MemoryEngine
 from .errors import (
     ConfigError,
+    EngineConnectionError,
     EngineError,
+    EngineTimeout,
     HeadgateError,
     RateLimitExceeded,
     StateFileError,
     UsageError,
 )
 from .limiter import Limiter
-from .rate import Rate
-from .rules.guard import GuardRefused
-from .rules.match import Rulebook
+from .rate import Rate, leased
+from .regions.model import Regions
+from .rules.format.problems import RulesError
+from .rules.live.change_check import ChangeRefused
+from .rules.matching.rulebook import Rulebook
 from .rules.model import Rule, RuleSet
-from .rules.problem import RulesError
 from .rules.request import Request
 from .rules.sources.base import SourceError, VersionConflict
-from .spec import Stats
 
 __version__ = "0.1.0"
 
@@ -54,22 +57,25 @@ __all__ = [
     "AsyncLimiter",
     "Calendar",
     "CalendarWindow",
+    "ChangeRefused",
     "Charge",
     "Clock",
     "Concurrency",
     "ConfigError",
     "Decision",
     "Engine",
+    "EngineConnectionError",
     "EngineError",
+    "EngineTimeout",
     "ExponentialBackoff",
     "FixedWindow",
-    "GuardRefused",
     "HeadgateError",
     "Limit",
     "Limiter",
     "MemoryEngine",
     "Rate",
     "RateLimitExceeded",
+    "Regions",
     "Request",
     "Rule",
     "RuleSet",
@@ -85,4 +91,5 @@ __all__ = [
     "UsageError",
     "VersionConflict",
     "compiled",
+    "leased",
 ]

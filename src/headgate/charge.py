@@ -1,7 +1,6 @@
-"""Charge and Request: what an engine is asked.
+"""Charge and ChargeSet: the input of an engine.
 
-A request is a set of charges that are taken together or not at all. A charge names a key, the limits that
-hold for it, and a cost.
+A request is a set of charges that are taken together or not at all. A charge names a key, its limits, and a cost.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from .algorithms.base import MAX_EXACT, Whole, require_whole
+from .charge_kind import ChargeKind as Kind
 from .errors import UsageError
-from .kind import Kind as Kind  # noqa: PLC0414 - offered here as well
 from .rate import LIMITS, RateLike, limits_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_KEY_BYTES: Final = 8_192
 MAX_STEPS: Final = 128
-"""How many limits one request may ask, over all of its charges: it is decided in one go."""
+"""The most limits of one request, over all of its charges, which are decided in one step."""
 ONE: Final = 1
 MAX_SHOWN: Final = 256
 
@@ -41,7 +40,8 @@ class Charge:
     >>> Charge("user:42", "100/minute", cost=3)
     Charge('user:42', 3 of SlidingWindow(limit=100, window_us=60000000))
 
-    A limit that is ready, such as `FixedWindow(100, 60_000_000)`, is a rate as well, and the fastest one: nothing has to be looked up.
+    A limit object, such as `FixedWindow(100, 60_000_000)`, also works as a rate, and is the fastest one: it needs no
+    lookup.
     """
 
     __slots__ = ("cost", "key", "kind", "limits", "rule")
@@ -76,7 +76,7 @@ class Charge:
 
 
 class ReadyCharge(Charge):
-    """A charge of limits that are ready, and of everything else that was checked before."""
+    """A charge whose limits and other parts were already checked."""
 
     __slots__ = ()
 
@@ -90,26 +90,36 @@ class ReadyCharge(Charge):
         self.rule = rule
 
 
-class Request(NamedTuple):
+class PastCharge(ReadyCharge):
+    """Units that were admitted elsewhere, some time ago: charged by force, and by a log as of that moment."""
+
+    __slots__ = ("came_us",)
+
+    def __init__(
+        self, key: str, limits: tuple[Limit, ...], cost: int, came_us: int, rule: str | None
+    ) -> None:
+        super().__init__(key, limits, cost, Kind.FORCE, rule)
+        self.came_us = came_us
+
+
+class ChargeSet(NamedTuple):
     """Charges that pass or fail together, and what else the caller wants with them."""
 
     charges: tuple[Charge, ...]
     wait_us: int = 0
-    """How long the caller would stand in line, where the algorithm has one."""
+    """How long the caller would wait in line, if the algorithm has one."""
     reserve_us: int = 0
-    """Keep a record for that long, so that the cost can be settled later."""
+    """How long to keep a record of the reservation, so that its cost can be settled later."""
     token: str | None = None
-    """The name for that record, or for the slots that are to be held."""
+    """The name of that record, or of the slots to hold."""
 
 
-def request_of(charges: Iterable[Charge]) -> Request:
-    """One request of all these charges, if that is what they are."""
+def request_of(charges: Iterable[Charge]) -> ChargeSet:
+    """One request of all these charges; anything else is refused."""
     try:
         together: tuple[Any, ...] = tuple(charges)
     except TypeError:
-        raise UsageError(
-            f"charges come in a list, such as [{_EXAMPLE}], not as {charges!r}"
-        ) from None
+        raise UsageError(f"charges must be a list, such as [{_EXAMPLE}], not {charges!r}") from None
     if not together:
         raise UsageError(
             f"there is nothing to decide: pass at least one Charge, such as {_EXAMPLE}"
@@ -117,27 +127,27 @@ def request_of(charges: Iterable[Charge]) -> Request:
     steps = 0
     for charge in together:
         if not isinstance(charge, Charge):
-            raise UsageError(f"{charge!r} is no charge; write it like {_EXAMPLE}")
+            raise UsageError(f"{charge!r} is not a charge; write it like {_EXAMPLE}")
         steps += len(charge.limits)
     if steps > MAX_STEPS:
         require_steps(steps)
-    return tuple.__new__(Request, (together, 0, 0, None))  # Much faster than to call the class.
+    return tuple.__new__(ChargeSet, (together, 0, 0, None))  # Much faster than to call the class.
 
 
 _EXAMPLE: Final = "Charge('user:42', '100/minute')"
 
 
 def shown(key: str) -> str:
-    """The key, not too long for a line in a log."""
+    """The key, cut to fit into a line of a log."""
     return key[:MAX_SHOWN]
 
 
 def require_key(key: object) -> str:
     """Refuse keys that no engine could store, or that would be stored differently by two of them."""
     if not isinstance(key, str):
-        raise UsageError(f"a key is text, not {key!r}; turn it into a string first", "key")
+        raise UsageError(f"a key must be a string, not {key!r}; convert it first", "key")
     if not key:
-        raise UsageError("a key must not be empty; name whom the limit is for", "key")
+        raise UsageError("a key must not be empty; use a string such as 'user:42'", "key")
     if len(key) > MAX_KEY_BYTES:
         raise UsageError(
             f"a key has at most {MAX_KEY_BYTES} bytes, not {len(key)}; hash it first", "key"
@@ -146,7 +156,7 @@ def require_key(key: object) -> str:
         size = len(key.encode())
     except UnicodeEncodeError:
         raise UsageError(
-            f"the key {key!r} holds half a surrogate pair and is not text", "key"
+            f"the key {key!r} has half a surrogate pair and is not valid text", "key"
         ) from None
     if size > MAX_KEY_BYTES:
         raise UsageError(
@@ -156,22 +166,22 @@ def require_key(key: object) -> str:
 
 
 def require_steps(steps: int) -> None:
-    """Refuse requests that would hold up everybody else for too long."""
+    """Refuse requests that would block others for too long."""
     if steps > MAX_STEPS:
         raise UsageError(
-            f"one request asks at most {MAX_STEPS} limits, over all of its charges, not {steps}; ask in parts"
+            f"one request may have at most {MAX_STEPS} limits, over all of its charges, not {steps}; split it"
         )
 
 
 def require_text(name: str, value: object) -> str:
-    """Refuse what is no text, or none that every engine could store."""
+    """Refuse values that are not strings, or that some engine could not store."""
     if not isinstance(value, str):
-        raise UsageError(f"a {name} is text, not {value!r}")
+        raise UsageError(f"a {name} must be a string, not {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError:
         raise UsageError(
-            f"the {name} {value!r} holds half a surrogate pair and is not text"
+            f"the {name} {value!r} has half a surrogate pair and is not valid text"
         ) from None
     return value
 
@@ -179,10 +189,25 @@ def require_text(name: str, value: object) -> str:
 def require_kind(kind: object) -> Kind:
     """Refuse anything but a `Kind`, also its value."""
     if not isinstance(kind, Kind):
-        raise UsageError(f"a kind is one of Kind, such as Kind.PEEK, not {kind!r}")
+        raise UsageError(f"a kind must be a ChargeKind, such as ChargeKind.PEEK, not {kind!r}")
     return kind
 
 
 def require_cost(cost: object) -> int:
     """Refuse anything but a whole number from 0 to 2**53 - 1."""
     return require_whole("cost", cost, 0, MAX_EXACT)
+
+
+def require_costs(actual: object) -> tuple[int, ...]:
+    """The real cost of a reservation: one number for all of its charges, or one for each."""
+    if isinstance(actual, list | tuple) and actual:
+        return tuple([require_cost(one) for one in actual])
+    return (require_cost(actual),)
+
+
+def other_charges(told: int) -> UsageError:
+    """The error for a number of costs that differs from the number of charges."""
+    return UsageError(
+        f"pass one cost for each charge of the reservation, in order; it does not have {told}",
+        "actual",
+    )

@@ -1,7 +1,8 @@
-"""Decision: what every path answers.
+"""Decision: the answer on every path.
 
-Building the answer can cost more than working it out, so a decision keeps what it is made of as it finds it, and everything that can be
-derived is derived when it is read. In the compiled build it is an object in C, and an answer that nobody reads is never turned into Python's numbers.
+Building the answer can cost more than computing it. So a decision stores its parts as it gets them, and derives
+everything else when it is read. In the compiled build it is a C object, and a field that is never read is never
+converted to a Python number.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
+from ._native import mypyc_attr
 from .algorithms.base import MAX_EXACT, NEVER, Answer, Limit
-from .native import mypyc_attr
+from .headers import headers_by_name
 
 Source: TypeAlias = Literal[
     "engine", "lease", "cache", "fallback", "open", "closed", "shadow", "ban"
@@ -18,10 +20,10 @@ Source: TypeAlias = Literal[
 
 
 class Receipt(NamedTuple):
-    """Proof of when a decision was made, for those who check an engine from outside."""
+    """Proof of when a decision was made, to verify an engine from outside."""
 
     version: int
-    """How many decisions the state of this key and limit had made by then, with this one."""
+    """The number of decisions on this key's state so far, including this one."""
     now_us: int
     """The engine's clock."""
     epoch: str = ""
@@ -38,16 +40,19 @@ class Context(NamedTuple):
     mark: Any = None
     """Where a place in line was booked; only the engine that booked it reads this."""
     receipt: Receipt | None = None
+    reason: str | None = None
+    """Why, in words, if no number says it: the key is banned, or the path is invalid."""
 
 
 ENGINE: Final = Context()
 
 
 class NoLimit(Limit):
-    """Stands where a decision has its limit, when there is none."""
+    """Takes the place of a decision's limit if there is none."""
 
     __slots__ = ()
     name: ClassVar[str] = "none"
+    guarantee: ClassVar[str] = "nothing is limited"
 
     def __init__(self) -> None:
         self.limit = MAX_EXACT
@@ -58,7 +63,7 @@ class NoLimit(Limit):
 
 NO_LIMIT: Final = NoLimit()
 UNLIMITED: Final[Answer] = (True, MAX_EXACT, 0, 0, 0)
-"""What nothing limits is answered: more could be taken than any limit can give."""
+"""The answer if nothing limits a request: more remains than any limit allows."""
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -70,7 +75,7 @@ class Decision:
     >>> bool(decision), decision.remaining, decision.algorithm
     (True, 99, 'sliding_window')
 
-    Engines and front doors may look at what it is made of; everybody else finds what they need under a name of its own.
+    Engines and front ends may read its parts; everyone else uses the properties.
     """
 
     __slots__ = ("answer", "context", "key", "limited_by", "several")
@@ -84,7 +89,7 @@ class Decision:
         several: tuple[Decision, ...] = (),
     ) -> None:
         self.key = key
-        """Whom it is about. With several charges: the one that denied, or that has the least left."""
+        """The key. With several charges: the one that denied, or the one with the least left."""
         self.limited_by = limited_by
         self.answer = answer
         self.context = context
@@ -107,21 +112,21 @@ class Decision:
 
     @property
     def allowed(self) -> bool:
-        """Whether the request may go on."""
+        """Whether the request may proceed."""
         return self.answer[0]
 
     @property
     def limited(self) -> bool:
-        """Whether any limit was asked: false when no rule is about a request, or only shadows are.
+        """Whether any limit applied: false when no rule matches a request, or only shadow rules do.
 
-        There is nothing to count then: `limit` and `remaining` are the largest number there is (2**53 - 1), the
-        algorithm is `none`, and a front door sends no numbers at all.
+        `limit` and `remaining` are then the largest number (2**53 - 1), the algorithm is `none`, and no rate limit
+        headers are sent.
         """
         return self.limited_by.name != "none"
 
     @property
     def limit(self) -> int:
-        """Units per window (or slots) of the limit that this answer speaks of."""
+        """Units per window (or slots) of the limit that decided."""
         return self.limited_by.limit
 
     @property
@@ -131,7 +136,7 @@ class Decision:
 
     @property
     def burst(self) -> int:
-        """Units that a key which was idle can take at once: the limit, unless a bucket holds more or less."""
+        """Units that an idle key allows at once: the limit, unless a bucket has another burst."""
         limit = self.limited_by
         return getattr(limit, "burst", limit.limit)
 
@@ -153,23 +158,23 @@ class Decision:
 
     @property
     def reset_after(self) -> float:
-        """Seconds until the key is as if it had never been used, if nobody uses it."""
+        """Seconds until the key counts as unused, if it is not used until then."""
         return self.answer[3] / 1_000_000
 
     @property
     def backoff_level(self) -> int:
-        """How far an exponential backoff has tightened; 0 elsewhere."""
+        """How far exponential backoff has tightened the limit; 0 for other algorithms."""
         return self.answer[4]
 
     @property
     def never(self) -> bool:
-        """Whether the cost is above what the limit can ever give."""
+        """Whether the cost is more than the limit can ever allow."""
         return self.answer[2] == NEVER
 
     @property
     def algorithm(self) -> str:
-        """How the limit is counted."""
-        return self.limited_by.name
+        """The algorithm that decided; of an adaptive limit, the one that was chosen."""
+        return self.limited_by.decider
 
     @property
     def rule(self) -> str | None:
@@ -178,7 +183,7 @@ class Decision:
 
     @property
     def source(self) -> Source:
-        """Who answered: the engine, or a guard in front of it."""
+        """Where the answer came from: the engine, or a guard in front of it."""
         return self.context.source
 
     @property
@@ -193,13 +198,31 @@ class Decision:
 
     @property
     def receipt(self) -> Receipt | None:
-        """Which decision of its key this is, if the engine was asked for receipts."""
+        """Which decision of its key this is, if the engine gives receipts."""
         return self.context.receipt
 
     @property
+    def reason(self) -> str | None:
+        """Why, in words, if no number says it: a key is banned, or a path is invalid."""
+        return self.context.reason
+
+    @property
     def rules(self) -> tuple[Decision, ...]:
-        """The answer of every limit that was asked, in order: shadows too, and none if nothing was asked."""
+        """The answer of every limit that applied, in order, including shadows; empty if none applied."""
         return self.several or ((self,) if self.limited else ())
+
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers that tell a client about this answer, for any framework.
+
+        `RateLimit` and `RateLimit-Policy` as in the IETF draft, `X-RateLimit-Limit`, `-Remaining` and `-Reset` (seconds
+        since 1970), and with a denial `Retry-After` in whole seconds. Empty if no limit applied.
+
+        >>> from headgate import Limiter
+        >>> headers = Limiter().hit("user:42", "100/minute").headers()
+        >>> headers["RateLimit-Policy"], headers["X-RateLimit-Remaining"]
+        ('"default";q=100;w=60', '99')
+        """
+        return headers_by_name(self)
 
     def after_waiting(self) -> Decision:
         """The same answer once the wait that it asked for is over."""
@@ -210,7 +233,7 @@ class Decision:
     def __repr__(self) -> str:
         verdict = "allowed" if self else "denied"
         if not self.limited:
-            return f"<Decision {verdict}: no limit was asked>"
+            return f"<Decision {verdict}: no limit applied>"
         detail = f"remaining={self.remaining}"
         if not self:
             detail = "never fits" if self.never else f"retry_after={self.retry_after:g}"

@@ -1,20 +1,22 @@
 """Every exception Headgate raises, in one tree, split by who must act.
 
     HeadgateError
-    ├── UsageError (ValueError)   the caller passed something that can never be right
+    ├── UsageError (ValueError)   the caller passed an invalid argument
     ├── ConfigError               the operator must change a file, a URL or a setting
-    │   ├── RulesError            rules that cannot be used; `problems` has every fault
-    │   ├── GuardRefused          rules that change too much at once, and need to be forced
-    │   └── StateFileError        a state file is torn, foreign or in use
-    ├── SourceError               the place where rules are kept failed; `transient` says if it may pass
-    │   └── VersionConflict       somebody else changed the rules first, and nothing was written
-    ├── EngineError               the place where state lives failed; `transient` says if it may pass,
-    │                             `indefinite` if the request may have been carried out all the same
-    └── RateLimitExceeded         not a fault: the answer was no, and the caller asked to be told so
+    │   ├── RulesError            rules that cannot be used; `problems` lists every mistake
+    │   ├── ChangeRefused         a rule change that is too large, and needs to be forced
+    │   └── StateFileError        a state file is damaged, not a state file, or in use
+    ├── SourceError               the rules' source failed; `transient` says if a retry may work
+    │   └── VersionConflict       another change was made first; nothing was written
+    ├── EngineError               the engine failed; `transient` says if a retry may work,
+    │   │                         `indefinite` if the request may have been carried out
+    │   ├── EngineConnectionError the connection failed or broke
+    │   └── EngineTimeout         it did not answer in time
+    └── RateLimitExceeded         not a failure: the request was denied by a call that raises
 
 A denial is a value, not an exception: `hit` returns it. `RateLimitExceeded` is raised only by calls
 that promise to have the units when they return (`acquire`, `with`, decorators, `slot`).
-Messages say what was wrong, show the value, and name the remedy.
+Messages say what was wrong, show the value, and say how to fix it.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ class HeadgateError(Exception):
 
 
 class UsageError(HeadgateError, ValueError):
-    """An argument that can never be right; nothing was changed.
+    """An invalid argument; nothing was changed.
 
-    `argument` is its name, where the error is about a single one that has one, such as `window`.
+    `argument` is its name, such as `window`, if the error is about a single argument.
     """
 
     def __init__(self, message: str, argument: str | None = None) -> None:
@@ -45,28 +47,37 @@ class ConfigError(HeadgateError):
 
 
 class StateFileError(ConfigError):
-    """A state file that is torn, foreign, of a newer format, held by another process, or cannot be written."""
+    """A state file that is damaged, not ours, of a newer format, in use by another process, or not writable."""
 
 
 class EngineError(HeadgateError):
     """The engine could not answer.
 
-    `transient` is true when the same call may work later. `indefinite` is true when the request may have
-    been carried out all the same, because only the answer is missing: trying again may then count twice.
-    The driver's own error, if there is one, is the `__cause__`.
+    `transient` is true when the same call may work later. `indefinite` is true when the request was sent but no answer
+    came: it may have been carried out, and trying again may count twice. `partial` is true when only some keys are
+    affected, such as those of a node that hangs. The driver's own error, if there is one, is the `__cause__`.
     """
 
     def __init__(self, message: str, *, transient: bool, indefinite: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
         self.indefinite = indefinite
+        self.partial = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_engine_error, (str(self), self.transient, self.indefinite)
+        return _rebuild_engine_error, (type(self), str(self), self.transient, self.indefinite)
+
+
+class EngineConnectionError(EngineError):
+    """The connection was refused or failed (no such host, TLS), or it broke before the answer came."""
+
+
+class EngineTimeout(EngineError):  # noqa: N818 - as `TimeoutError` would mislead: it is none of Python's
+    """The engine did not answer in time."""
 
 
 class RateLimitExceeded(HeadgateError):  # noqa: N818 - the name every limiter's user expects
-    """The answer was no. `decision` says why and until when."""
+    """The request was denied. `decision` says why and for how long."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision)
@@ -87,9 +98,9 @@ class RateLimitExceeded(HeadgateError):  # noqa: N818 - the name every limiter's
 
 
 def may_have_happened(error: BaseException) -> bool:
-    """Whether the call that was ended by this error may have been carried out all the same.
+    """Whether the call that ended with this error may have been carried out.
 
-    An interrupt or a cancellation can come at any moment, so only errors that say so are definite.
+    An interrupt or a cancellation can happen at any time, so only errors that say so are definite.
     """
     if isinstance(error, EngineError):
         return error.indefinite
@@ -97,8 +108,9 @@ def may_have_happened(error: BaseException) -> bool:
 
 
 def _rebuild_engine_error(
+    kind: type[EngineError],
     message: str,
     transient: bool,  # noqa: FBT001 - pickle
     indefinite: bool,  # noqa: FBT001
 ) -> EngineError:
-    return EngineError(message, transient=transient, indefinite=indefinite)
+    return kind(message, transient=transient, indefinite=indefinite)

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from ._openings import note_opening
+from .adaptive.local import LocalAdaptive
 from .engines.base import Awaited
-from .engines.url import open_memory
-from .errors import ConfigError, UsageError
-from .guards.deny_cache import AsyncDenyCache, DenyCache
+from .engines.registry import kind_for
+from .errors import UsageError
+from .guards.stack import fallback_guards, guarded, guarded_async, lease_guards, own_guards
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from .adaptive.guard import Choices
+    from .algorithms import Limit
     from .clock import Clock
-    from .engines.base import AsyncEngine, Engine
-    from .engines.redis.aio import AsyncRedisEngine
-    from .engines.redis.sync import RedisEngine
+    from .engines.base import AsyncEngine, Engine, EngineDescription
+    from .engines.registry import EngineKind
+    from .guards.base import Guard
+    from .guards.stack import WhenStoreFails
 
-T = TypeVar("T")
 DEFAULT_REDIS: Final = "redis://localhost:6379/0"
+DECISION_DEADLINE: Final = 0.025
+"""The deadline of a decision, in seconds, if `on_error` can answer without the store; else it is a second."""
+
+
+class Opened(NamedTuple):
+    """An engine, and whether the caller has to close it."""
+
+    engine: Engine
+    owned: bool
+
+
+class OpenedAsync(NamedTuple):
+    """The same for asyncio."""
+
+    engine: AsyncEngine
+    owned: bool
 
 
 def url_from_env(environ: Mapping[str, str] | None = None) -> str:
@@ -32,95 +50,113 @@ def url_from_env(environ: Mapping[str, str] | None = None) -> str:
 
 
 def logger_of(given: object) -> logging.Logger:
-    """The logger that a limiter was given, or ours; anything that can be told the same will do."""
+    """The logger that was passed to a limiter, or ours; any object with the same methods will do."""
     if given is None:
         return logging.getLogger("headgate")
     if not all(callable(getattr(given, level, None)) for level in ("debug", "warning")):
-        raise UsageError(f"a logger is a logging.Logger, not {given!r}")
+        raise UsageError(f"a logger must be a logging.Logger, not {given!r}")
     return cast("logging.Logger", given)
 
 
+def refusals_of(source: Any) -> Callable[[Limit], str | None] | None:
+    """What tells why an engine cannot keep a limit, before it is opened; `None` if it keeps all of them."""
+    if hasattr(source, "decide"):
+        described: EngineDescription = source.describe()
+        return described.refuses
+    return _kind(source).describe(source).refuses if isinstance(source, str) else None
+
+
 def open_engine(
-    engine: str | Engine | Any, clock: Clock | None, logger: logging.Logger | None = None
-) -> Engine:
-    """An engine for threads and plain functions."""
-    if isinstance(engine, str):
-        if _scheme(engine) == "memory":
-            return open_memory(engine, clock)
-        opened: RedisEngine = _redis("sync").RedisEngine(engine, clock=clock, logger=logger)
-        return DenyCache(opened) if opened.options.deny_cache else opened
-    if is_client(engine):
-        options = _options_of(engine)
-        return DenyCache(_redis("sync").RedisEngine(options, clock=clock, logger=logger))
-    taken: Engine = _as_it_is(engine, clock)
-    return taken
+    source: str | Engine | Any,
+    clock: Clock | None,
+    logger: logging.Logger,
+    *,
+    guards: Sequence[Guard],
+    adaptive: Choices | None,
+    failing: WhenStoreFails,
+) -> Opened:
+    """An engine for threads and plain functions, with its own guards around it and `guards` around those."""
+    if hasattr(source, "decide"):
+        ready: Engine = _with_its_clock(source, clock)
+        own = _around_ready(ready, adaptive, failing, logger)
+        return Opened(guarded(ready, [*guards, *own]), owned=False)
+    engine = _hurried(_kind(source).open(source, clock, logger), failing)
+    note_opening()
+    own = _inner(engine, adaptive, failing, logger)
+    return Opened(guarded(engine, [*guards, *own]), owned=True)
 
 
 def open_async_engine(
-    engine: str | Engine | AsyncEngine | Any,
+    source: str | Engine | AsyncEngine | Any,
     clock: Clock | None,
-    logger: logging.Logger | None = None,
-) -> AsyncEngine:
-    """An engine for asyncio: one made for it, or one that never blocks."""
-    if isinstance(engine, str):
-        if _scheme(engine) == "memory":
-            return Awaited(open_memory(engine, clock))
-        opened: AsyncRedisEngine = _redis("aio").AsyncRedisEngine(
-            engine, clock=clock, logger=logger
-        )
-        return AsyncDenyCache(opened) if opened.options.deny_cache else opened
-    if is_client(engine):
-        options = _options_of(engine)
-        return AsyncDenyCache(_redis("aio").AsyncRedisEngine(options, clock=clock, logger=logger))
-    taken: Any = _as_it_is(engine, clock)
-    if inspect.iscoroutinefunction(taken.decide):
-        made_for_it: AsyncEngine = taken
-        return made_for_it
-    return Awaited(taken, in_threads=taken.blocking)
+    logger: logging.Logger,
+    *,
+    guards: Sequence[Guard],
+    adaptive: Choices | None,
+    failing: WhenStoreFails,
+) -> OpenedAsync:
+    """An engine for asyncio: one made for it, or one that never blocks, or one in threads."""
+    if hasattr(source, "decide"):
+        ready = _with_its_clock(source, clock)
+        if not hasattr(ready, "aclose"):
+            ready = Awaited(ready, in_threads=ready.blocking)
+        own = _around_ready(ready, adaptive, failing, logger)
+        return OpenedAsync(guarded_async(ready, [*guards, *own]), owned=False)
+    engine = _hurried(_kind(source).open_async(source, clock, logger), failing)
+    note_opening()
+    own = _inner(engine, adaptive, failing, logger)
+    return OpenedAsync(guarded_async(engine, [*guards, *own]), owned=True)
 
 
-def _as_it_is(engine: T, clock: Clock | None) -> T:
-    if not hasattr(engine, "decide"):
-        raise UsageError(f"an engine is a URL, a Redis client or an Engine, not {engine!r}")
+def _inner(
+    engine: Engine | AsyncEngine,
+    adaptive: Choices | None,
+    failing: WhenStoreFails,
+    logger: logging.Logger,
+) -> list[Guard]:
+    """The guards of an engine that is opened here, outermost first."""
+    return [
+        *_choosing(adaptive, engine),
+        *own_guards(engine),
+        *fallback_guards(engine, failing, logger),
+    ]
+
+
+def _around_ready(
+    engine: Engine | AsyncEngine,
+    adaptive: Choices | None,
+    failing: WhenStoreFails,
+    logger: logging.Logger,
+) -> list[Guard]:
+    """The guards of an engine that the caller has opened."""
+    return [
+        *_choosing(adaptive, engine),
+        *lease_guards(engine),
+        *fallback_guards(engine, failing, logger),
+    ]
+
+
+def _choosing(adaptive: Choices | None, engine: Engine | AsyncEngine) -> Sequence[Guard]:
+    """What chooses for adaptive limits: the given object, or else the limiter itself, from its own traffic."""
+    return (LocalAdaptive(clock=engine.clock) if adaptive is None else adaptive).guards()
+
+
+def _hurried(engine: Any, failing: WhenStoreFails) -> Any:
+    """The engine with a short deadline for decisions, if it has a store and a guard can answer for it."""
+    hurry = getattr(engine, "deciding_within", None)
+    if hurry is None or failing.policy(None) not in {"fallback", "open"}:
+        return engine
+    return hurry(DECISION_DEADLINE)
+
+
+def _with_its_clock(engine: Any, clock: Clock | None) -> Any:
     if clock is not None:
-        raise UsageError("an engine brings its own clock; give the clock to the engine instead")
+        raise UsageError("an engine has its own clock; pass the clock to the engine instead")
     return engine
 
 
-def _scheme(url: str) -> str:
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError:  # Its message may quote a password.
-        raise ConfigError(
-            "the engine's URL cannot be read; see the brackets of its address"
-        ) from None
-    if scheme != "memory" and not scheme.startswith(("redis", "valkey")):
-        wrong = f"no engine is called {scheme!r}" if scheme else "an engine is named by a URL"
-        raise ConfigError(
-            f"{wrong}; there are memory:// and redis:// (and valkey://, "
-            "redis+unix://, redis+sentinel://, redis+cluster://, rediss:// with TLS)"
-        )
-    return scheme
-
-
-def _redis(module: str) -> Any:
-    """The Redis engine, which only those who use it need to have installed."""
-    import importlib  # noqa: PLC0415 - part of being lazy
-
-    try:
-        return importlib.import_module(f"headgate.engines.redis.{module}")
-    except ModuleNotFoundError as error:
-        if error.name != "hiredis":
-            raise
-        raise ConfigError("redis:// needs an extra: pip install 'headgate[redis]'") from error
-
-
-def is_client(value: object) -> bool:
-    """Whether this looks like a client of redis-py or valkey-py, sync or async, plain or Cluster, or like its pool."""
-    return any(
-        hasattr(value, name) for name in ("connection_pool", "nodes_manager", "connection_kwargs")
-    )
-
-
-def _options_of(client: Any) -> Any:
-    return _redis("client").options_of(client)
+def _kind(source: object) -> EngineKind:
+    kind = kind_for(source)
+    if kind is None:
+        raise UsageError(f"an engine must be a URL, a Redis client or an Engine, not {source!r}")
+    return kind

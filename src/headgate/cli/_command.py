@@ -25,7 +25,7 @@ class Command(Protocol):
 
 @dataclass
 class Sub:
-    """A command inside a group, where a module of its own would be too much."""
+    """A command inside a group that is too small for its own module."""
 
     NAME: str
     HELP: str
@@ -44,8 +44,8 @@ def add_command(commands: argparse._SubParsersAction[Any], command: Command) -> 
     )
     add_common(parser)
     command.add_arguments(parser)
-    # A group of commands has set this already, to itself; the command inside it comes later and wins.
-    parser.set_defaults(command=command)
+    # A command group has already set this to itself; the command inside it is set later and wins.
+    parser.set_defaults(command=command, parser=parser)
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:

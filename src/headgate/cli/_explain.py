@@ -1,7 +1,7 @@
-"""What a rate means, in plain words: what was read, how it is counted, and what follows from that.
+"""What a rate means, in plain words: how it was parsed, how it is counted, and what that implies.
 
-One function per algorithm says what is worth knowing before choosing it. The numbers are promises of the
-algorithm (its module docstring proves them), not readings off a simulation.
+One function per algorithm lists the facts that matter when choosing it. The numbers are guarantees of the algorithm
+(its module docstring proves them), not results of a simulation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FEW: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """One rate, as the text and the JSON output tell it."""
+class RateExplanation:
+    """One rate, as text and JSON output show it."""
 
     rate: Rate
     limit: Limit
@@ -37,7 +37,7 @@ class Explanation:
 
     @property
     def headings(self) -> list[tuple[str, str]]:
-        """What was read from the text, as names and values."""
+        """The parsed rate, as names and values."""
         rate, limit = self.rate, self.limit
         found = [("limit", f"{count(rate.limit, 'unit')} per {window_name(rate)}")]
         if isinstance(limit, TokenBucket) and limit.limit:
@@ -85,18 +85,19 @@ class Explanation:
             "calendar": calendar,
             "algorithm": limit.name,
             "reason": self.reason,
+            "guarantee": limit.guarantee,
             "facts": list(self.facts),
             "timeline": timeline_json(self.timeline),
         }
 
 
-def explain(rate: Rate, algorithm: str | None, cost: int, now_us: int) -> Explanation:
-    """Work out everything there is to say about one rate."""
+def explain(rate: Rate, algorithm: str | None, cost: int, now_us: int) -> RateExplanation:
+    """Explain one rate."""
     (limit,) = limits_of(rate, algorithm)
     facts = _facts(rate, limit, cost, now_us)
     plan = plan_start((limit,), cost, edges_of(limit, now_us))
     timeline = run(OneLimit(limit), plan)
-    return Explanation(rate, limit, cost, now_us, _reason(rate, algorithm), facts, timeline)
+    return RateExplanation(rate, limit, cost, now_us, _reason(rate, algorithm), facts, timeline)
 
 
 def window_name(rate: Rate) -> str:
@@ -132,9 +133,9 @@ def timeline_json(timeline: Timeline) -> dict[str, Any]:
 
 def _reason(rate: Rate, algorithm: str | None) -> str:
     if algorithm is not None:
-        return "as asked with --algorithm"
+        return "chosen with --algorithm"
     if rate.calendar is not None:
-        return "the one for calendar rates"
+        return "the default for calendar rates"
     return "the default for a rate with a burst" if rate.burst else "the default without a burst"
 
 
@@ -142,10 +143,10 @@ def _facts(rate: Rate, limit: Limit, cost: int, now_us: int) -> tuple[str, ...]:
     if not limit.limit:
         return ("A limit of 0 admits nothing, ever.",)
     at_once = limit.burst if isinstance(limit, TokenBucket) else limit.limit
-    facts: list[str] = []
+    facts = [f"Guarantees {limit.guarantee}."]
     if cost > at_once:
         facts.append(
-            f"A hit of {cost:,} never fits: there are never more than {at_once:,} at once."
+            f"A hit of {cost:,} can never pass: there are never more than {at_once:,} units at once."
         )
     elif cost > 1:
         facts.append(
@@ -157,7 +158,7 @@ def _facts(rate: Rate, limit: Limit, cost: int, now_us: int) -> tuple[str, ...]:
     if isinstance(limit, CalendarWindow):
         end_us = limit.bounds_us(now_us)[1]
         facts.append(
-            f"The count starts from zero again on {moment(end_us, limit.calendar.tz)}, "
+            f"The count restarts from zero on {moment(end_us, limit.calendar.tz)}, "
             f"in {about(end_us - now_us)}."
         )
     return tuple(facts)
@@ -167,14 +168,14 @@ def _token_bucket(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     assert isinstance(limit, TokenBucket)
     every_us = Fraction(limit.window_us, limit.limit)
     return [
-        f"One unit flows back every {about(every_us)}, for as long as somebody takes them.",
+        f"One unit refills every {about(every_us)} until the bucket is full.",
         (
-            f"A key that was idle gives {count(limit.burst, 'unit')} at once; an empty one is full "
+            f"An idle key allows {count(limit.burst, 'unit')} at once; an empty bucket is full "
             f"again after {about(every_us * limit.burst)}."
         ),
         (
             f"No span of {a_window(rate)} admits more than {limit.burst + limit.limit:,}: "
-            "the burst and what flows back meanwhile."
+            "the burst plus what refills meanwhile."
         ),
     ]
 
@@ -182,20 +183,20 @@ def _token_bucket(rate: Rate, limit: Limit, _cost: int) -> list[str]:
 def _sliding_window(rate: Rate, limit: Limit, cost: int) -> list[str]:
     window = window_name(rate)
     counts = (
-        f"Counts the {_each(window)} that is running and fades out the one before it: two numbers "
-        "per key, and close to exact for traffic that is spread out."
+        f"Counts the current {_each(window)} and fades out the previous one: two numbers "
+        "per key, and close to exact for evenly spread traffic."
     )
     if limit.limit == cost == 1:
         return [
             counts,
             (
-                f"Hammered without a pause it admits one every other {_each(window)}, since a unit "
-                "needs a whole window to fade. An even pace: --algorithm token_bucket."
+                f"Under constant hammering it admits one every other {_each(window)}, because a unit "
+                "needs a whole window to fade. For an even pace: --algorithm token_bucket."
             ),
         ]
     worst = (
-        "Worst case: just under twice the limit. A caller who saves up for the end of one window "
-        f"gets up to {2 * limit.limit - 1:,} into a span of {a_window(rate)}."
+        "Worst case: just under twice the limit. A caller that waits for the end of one window "
+        f"gets up to {2 * limit.limit - 1:,} within {a_window(rate)}."
     )
     if limit.limit >= FEW or cost > 1:
         return [counts, worst]
@@ -203,8 +204,8 @@ def _sliding_window(rate: Rate, limit: Limit, cost: int) -> list[str]:
         counts,
         worst,
         (
-            f"Hammered without a pause it settles at {limit.limit - 1} per {window}, one less than "
-            "the limit, since it gives only whole units. An even pace: --algorithm token_bucket."
+            f"Under constant hammering it settles at {limit.limit - 1} per {window}, one less than "
+            "the limit, because only whole units pass. For an even pace: --algorithm token_bucket."
         ),
     ]
 
@@ -213,16 +214,16 @@ def _sliding_log(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     return [
         f"Exact: no span of {a_window(rate)}, wherever it begins, admits more than {limit.limit:,}.",
         (
-            f"Pays for it in memory: every hit that passed is remembered for {a_window(rate)}, up to "
-            f"{limit.limit:,} of them per key, where the others keep a few numbers."
+            f"Costs memory: every admitted hit is stored for {a_window(rate)}, up to "
+            f"{limit.limit:,} per key, while the others store a few numbers."
         ),
-        "After a rush that took all, nothing passes until its first hits are a whole window old.",
+        "After a burst that used the whole limit, nothing passes until its first hits are a window old.",
     ]
 
 
 def _fixed_window(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     start = (
-        "" if rate.calendar else ", on the clock (counted from 1970 in UTC), not from the first hit"
+        "" if rate.calendar else ", aligned to the clock (from 1970 in UTC), not to the first hit"
     )
     return [
         f"Each {_each(window_name(rate))} starts from zero{start}.",
@@ -239,13 +240,13 @@ def _exponential_backoff(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     longest_us = limit.retry_us << limit.max_level
     return [
         (
-            f"A fixed window that tightens: {limit.denials_per_level} denials in a row lower the limit "
-            f"by a level, {limits}; at the last one nothing passes for a whole window."
+            f"A fixed window that tightens: every {limit.denials_per_level} denials in a row lower the limit "
+            f"({limits}); at the last level nothing passes for a whole window."
         ),
-        f"A whole {_each(window_name(rate))} without a denial forgives one level.",
+        f"A whole {_each(window_name(rate))} without a denial raises it by one level.",
         (
-            f"Asks callers to wait {duration(limit.retry_us)}, doubled with each level up to "
-            f"{duration(longest_us)}; that is a pace, not a promise."
+            f"retry_after is {duration(limit.retry_us)}, doubled with each level up to "
+            f"{duration(longest_us)}; it is a pace, not a promise that a retry passes."
         ),
     ]
 
@@ -253,13 +254,10 @@ def _exponential_backoff(rate: Rate, limit: Limit, _cost: int) -> list[str]:
 def _adaptive(_rate: Rate, _limit: Limit, _cost: int) -> list[str]:
     return [
         (
-            "Three algorithms watch the same key, and one of them decides: sliding_window, token_bucket "
-            "or exponential_backoff. A switch never gives a fresh start."
+            "Three algorithms count the same key, and one of them decides: sliding_window, token_bucket "
+            "or exponential_backoff."
         ),
-        (
-            "It is a sliding_window until a program chooses another, with the argument `chosen` of "
-            "Adaptive; that is what the picture shows."
-        ),
+        ("It is a sliding_window until the traffic calls for another one; the chart shows that."),
     ]
 
 

@@ -1,7 +1,7 @@
-"""How commands speak to a running service: where it is, who we are, and what its errors mean here.
+"""How commands call a running service: its address, the token, and what its errors mean.
 
-The address comes from `--url`, else from `HEADGATE_URL`; the token from `--token-file`, else from `HEADGATE_TOKEN`: never from an argument, which
-everybody on the machine could read in the list of processes.
+The address comes from `--url`, else from `HEADGATE_URL`; the token from `--token-file`, else from `HEADGATE_TOKEN`:
+never from an argument, which every local user could read in the process list.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import re
+import ssl
 import sys
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from ..errors import ConfigError, HeadgateError, UsageError
+from ..rate import UNIT_NAMES, US_PER_UNIT
 from ._terminal import escaped
 
 if TYPE_CHECKING:
@@ -27,19 +29,18 @@ DEFAULT_URL: Final = "http://127.0.0.1:8080"
 TIMEOUT: Final = 10.0
 MAX_TOKEN_FILE: Final = 4_096
 OUR_FAULT: Final = frozenset({400, 413, 415, 422})
-"""Answers that say that what we sent makes no sense."""
+"""Statuses that mean that the request was invalid."""
 NO_SUCH_ADDRESS: Final = {404: "not found", 405: "method not allowed"}
 ABOUT_ADDRESSES: Final = frozenset({"Not Found", "the page /docs lists what there is"})
-"""What a 404 says that is about the address, ours or another's, and not about a key or a rule."""
-SPANS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+"""Details of a 404 about the address, ours or another server's, and not about a key or a rule."""
 PLACES: Final = """\
-the service is found at --url or HEADGATE_URL (http://127.0.0.1:8080); a token
-is read from --token-file or HEADGATE_TOKEN.
+The service's address is --url or HEADGATE_URL (http://127.0.0.1:8080). The
+token comes from --token-file or HEADGATE_TOKEN.
 """
 
 
 class ServiceError(HeadgateError):
-    """The service said no, or nothing; `status` is that of its answer, if there was one."""
+    """The service refused, or did not answer; `status` is that of its answer, if there was one."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -49,21 +50,22 @@ class ServiceError(HeadgateError):
 class Service:
     """A running service."""
 
-    def __init__(self, url: str, token: str | None) -> None:
+    def __init__(self, url: str, token: str | None, ca_file: str | None = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise UsageError(f"{url!r:.80} is no address of a service, such as {DEFAULT_URL}")
+            raise UsageError(f"{url!r:.80} is not the address of a service, such as {DEFAULT_URL}")
         try:
             self._port = parts.port
         except ValueError:
-            raise UsageError(f"{url!r:.80} has a port that is none") from None
+            raise UsageError(f"{url!r:.80} has an invalid port") from None
         self._secure = parts.scheme == "https"
         self._host = parts.hostname
         self._base = parts.path.rstrip("/")
         self._token = token
+        self._trusted = _trusted(ca_file) if self._secure else None
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{self._base}"
         if token and not self._secure and not _is_this_machine(self._host):
-            print("headgate: the token travels in the clear; use https://", file=sys.stderr)
+            print("headgate: the token is sent unencrypted; use https://", file=sys.stderr)
 
     def get(self, path: str, **query: Any) -> Any:
         """Ask for something."""
@@ -79,18 +81,32 @@ class Service:
         if body is not None:
             sent = json.dumps(body).encode()
             headers["Content-Type"] = "application/json"
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=TIMEOUT)
+        connection = self._connection()
         try:
             connection.request(method, self._base + path, sent, headers)
             answer = connection.getresponse()
             content = answer.read()
+        except ssl.SSLCertVerificationError as error:
+            raise ServiceError(
+                f"the certificate of {self.url} is not trusted: {error.verify_message}; "
+                "if it comes from your own CA, give that CA's certificate with --ca-file"
+            ) from error
+        except ssl.SSLError as error:
+            reason = error.reason or str(error)
+            raise ServiceError(f"no TLS with {self.url}: {reason}; does it serve https?") from error
         except (OSError, http.client.HTTPException) as error:
             reason = str(error) or type(error).__name__
-            raise ServiceError(f"{self.url} does not answer: {reason}; does it run?") from error
+            raise ServiceError(f"{self.url} does not answer: {reason}; is it running?") from error
         finally:
             connection.close()
         return self._understood(f"{method} {self.url}{path}", answer.status, content)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._trusted is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT)
+        return http.client.HTTPSConnection(
+            self._host, self._port, timeout=TIMEOUT, context=self._trusted
+        )
 
     def _understood(self, asked: str, status: int, content: bytes) -> Any:
         try:
@@ -103,8 +119,8 @@ class Service:
             return found
         detail = found.get("detail") if isinstance(found, dict) else None
         if status == 401:
-            wants = "does not take this token: use another one" if self._token else "wants a token"
-            detail = f"{self.url} {wants}: name its file with --token-file, or set HEADGATE_TOKEN"
+            wants = "does not accept this token" if self._token else "needs a token"
+            detail = f"{self.url} {wants}: use --token-file, or set HEADGATE_TOKEN"
         if status == 405 or (status == 404 and detail in ABOUT_ADDRESSES):
             detail = f"{asked}: {NO_SUCH_ADDRESS[status]}; is {self.url} the address of a Headgate service?"
         message = str(detail or f"{self.url} answered with {status}")
@@ -114,36 +130,41 @@ class Service:
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that speaks to a service."""
-    parser.add_argument("--url", metavar="URL", help="where the service is")
+    """The options of every command that calls a service."""
+    parser.add_argument("--url", metavar="URL", help="the address of the service")
     parser.add_argument("--token-file", metavar="FILE", help="read the token from this file")
+    parser.add_argument("--ca-file", metavar="FILE", help="trust this certificate authority (PEM)")
     add_json(parser)
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """How every command can be made to speak to programs."""
+    """The option for JSON output."""
     parser.add_argument("--json", action="store_true", help="print JSON instead")
 
 
 def service_of(args: argparse.Namespace) -> Service:
-    """The service that the command line and the environment name."""
+    """The service given by the command line and the environment."""
     url = args.url or os.environ.get("HEADGATE_URL") or DEFAULT_URL
-    return Service(url, _token(args.token_file))
+    return Service(url, _token(args.token_file), args.ca_file)
 
 
 def in_path(key: str) -> str:
-    """A key as a part of an address."""
+    """A key, escaped for a URL path."""
     if not key:
         raise UsageError("a key must not be empty")
     return quote(key, safe="")
 
 
 def seconds_of(text: str) -> float:
-    """A length of time as people write it: `90s`, `10m`, `1h`."""
-    found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h|d|w)", text)
-    if found is None or not int(found[1]):
-        raise UsageError(f"{text!r:.40} is no length of time; write it like 90s, 10m, 1h or 7d")
-    return int(found[1]) * SPANS[found[2]]
+    """A length of time as in rates: `90s`, `10 minutes`, `hour`."""
+    found = re.fullmatch(r"([0-9]{1,9})? *([a-z]+)", text.strip(), re.IGNORECASE | re.ASCII)
+    word = "" if found is None else found[2].lower()
+    unit = UNIT_NAMES.get(word) or UNIT_NAMES.get(word.removesuffix("s"))
+    if found is None or unit is None or (found[1] and not int(found[1])):
+        raise UsageError(
+            f"{text!r:.40} is not a duration; write it as in rates: 90s, 10 minutes, 1h, day"
+        )
+    return int(found[1] or 1) * US_PER_UNIT[unit] / 1_000_000
 
 
 def print_json(value: Any) -> None:
@@ -152,7 +173,7 @@ def print_json(value: Any) -> None:
 
 
 def tell(args: argparse.Namespace, found: Any, words: str) -> None:
-    """Say what was done: in words, or what the service answered for programs."""
+    """Print what was done, or the service's answer as JSON."""
     if args.json:
         print_json(found)
     else:
@@ -160,10 +181,13 @@ def tell(args: argparse.Namespace, found: Any, words: str) -> None:
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their heads, each column as wide as it has to be; numbers to the right."""
+    """Print rows under their headings, each column as wide as needed; numbers are right-aligned."""
     texts = [[escaped(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[at]) for line in [heads, *texts]) for at in range(len(heads))]
-    numeric = [all(isinstance(row[at], int | float) for row in rows) for at in range(len(heads))]
+    numeric = [
+        all(isinstance(row[at], int | float) or row[at] == "?" for row in rows)
+        for at in range(len(heads))
+    ]
     for line in [list(heads), *texts]:
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
@@ -173,11 +197,20 @@ def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether nobody else can listen on the way there."""
+    """Whether the connection cannot be overheard: HTTPS, or this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _trusted(ca_file: str | None) -> ssl.SSLContext:
+    """Which CAs to trust: the system's, or the one in the file."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        reason = "it holds no certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(f"{ca_file}: the certificate cannot be read: {reason}") from None
 
 
 def _token(file: str | None) -> str | None:
@@ -193,8 +226,8 @@ def _token(file: str | None) -> str | None:
 
 
 def _sound_token(text: str, where: str) -> str:
-    """The token in a text; what cannot stand in a header is none."""
+    """The token in a string; it must be valid in a header."""
     token = text.strip()
     if not token or " " in token or not (token.isascii() and token.isprintable()):
-        raise ConfigError(f"{where} holds no token: one is a word, such as 'headgate token' makes")
+        raise ConfigError(f"{where} has no valid token; 'headgate token create' makes one")
     return token

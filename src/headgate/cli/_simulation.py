@@ -1,12 +1,12 @@
-"""What limits admit when somebody hammers them: the real arithmetic, on a clock of its own.
+"""What limits admit under hammering: the real arithmetic, on a virtual clock.
 
-A timeline has three windows of twenty columns. Half a window is quiet; then the same number of hits
-comes in each column, evenly spaced, about twice as many as the limits admit in the long run. With that
-start the first edge of a window falls into the first rush, which is where algorithms differ most.
+A timeline has three windows of twenty columns. The first half of a window has no hits; then every column has the same
+number of hits, evenly spaced, about twice as many as the limits admit in the long run. With this start, the first
+window ends during the first rush, which is where algorithms differ most.
 
-Large limits would need millions of hits, so hits come in batches that arrive at one moment, and as
-much of a batch is admitted as fits: a simulation takes a few thousand steps, whatever the limit. A batch
-is never larger than what an idle key can give at once, or too little would be admitted.
+Large limits would need millions of hits, so hits arrive in batches, and as much of a batch is admitted as fits: a
+simulation takes a few thousand steps, whatever the limit. A batch is never larger than what an idle key allows at once,
+or too little would be admitted.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ BATCHES: Final = 50
 BATCHES_SHARED: Final = 20
 """The same where a limiter decides, which costs more: to be shared between its limits."""
 MAX_DENIALS: Final = 60
-"""So many denials at one moment take any backoff to its top level."""
+"""This many denials at once raise any backoff to its top level."""
 STEADY_DENIALS: Final = 12
-"""After so many denials that changed no level, more of them change nothing either."""
+"""After this many denials without a level change, more of them change nothing."""
 
 SECOND_US: Final = 1_000_000
 ROUND_LENGTHS_US: Final = tuple(
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
     remaining: int
     level: int
     refused_by: tuple[int, ...]
-    """Which of the limits said no."""
+    """Which of the limits denied it."""
 
 
 class Gate(Protocol):
@@ -102,7 +102,7 @@ class AllLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SimulationPlan:
     """When the hits come."""
 
     edges_us: tuple[int, ...]
@@ -124,13 +124,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What came of a plan: hits per column."""
+    """The result of a plan: hits per column."""
 
-    plan: Plan
+    plan: SimulationPlan
     admitted: tuple[int, ...]
     denied: tuple[int, ...]
     refusals: tuple[int, ...]
-    """For each limit how many hits it said no to; a hit may be refused by several."""
+    """For each limit, how many hits it denied; a hit may be denied by several."""
 
 
 def edges_of(limit: Limit, now_us: int) -> tuple[int, ...]:
@@ -144,14 +144,14 @@ def edges_of(limit: Limit, now_us: int) -> tuple[int, ...]:
     return tuple(start_us + i * limit.window_us for i in range(WINDOWS + 1))
 
 
-def plan(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) -> Plan | None:
+def plan(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) -> SimulationPlan | None:
     """A hammering over the given windows, or `None` if it would take too many steps."""
     most = _most_batches(limits)
     found = _plan(*_hammering(limits, cost, edges_us), most, cost, edges_us)
     return found if _is_short(found, most) else None
 
 
-def plan_start(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) -> Plan:
+def plan_start(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) -> SimulationPlan:
     """The same over the given windows or, if that is too much, over shorter pieces at their start.
 
     The rate 1,000,000/second burst 1 is an example: a picture of seconds would need every single hit.
@@ -169,7 +169,7 @@ def plan_start(limits: Sequence[Limit], cost: int, edges_us: tuple[int, ...]) ->
     return replace(_plan(hits, at_once, most, cost, pieces_us), whole=False)
 
 
-def run(gate: Gate, plan: Plan) -> Timeline:
+def run(gate: Gate, plan: SimulationPlan) -> Timeline:
     """Let the hits come."""
     admitted: list[int] = []
     denied: list[int] = []
@@ -194,7 +194,7 @@ def run(gate: Gate, plan: Plan) -> Timeline:
 
 
 def _hit(gate: Gate, now_us: int, cost: int, hits: int) -> tuple[int, tuple[int, ...]]:
-    """Some hits at one moment: how many are admitted, and who refused the others."""
+    """Send some hits at once: how many are admitted, and which limits denied the others."""
     outcome = gate.take(now_us, cost * hits)
     if outcome.allowed:
         return hits, ()
@@ -203,7 +203,7 @@ def _hit(gate: Gate, now_us: int, cost: int, hits: int) -> tuple[int, tuple[int,
     fits = min(outcome.remaining // cost, hits - 1)
     if fits:
         gate.take(now_us, cost * fits)
-    outcome = gate.take(now_us, cost)  # The first hit that does not fit: who refuses it?
+    outcome = gate.take(now_us, cost)  # Find out which limits deny the first hit that does not fit.
     if _tightens(gate.limits):
         level, steady = outcome.level, 1
         for _ in range(min(hits - fits - 1, MAX_DENIALS)):
@@ -235,14 +235,16 @@ def _demand(limit: Limit) -> int:
 
 
 def _at_once(limit: Limit) -> int:
-    """What an idle key can give at one moment."""
+    """What an idle key allows at once."""
     return limit.burst if isinstance(limit, TokenBucket) else limit.limit
 
 
-def _plan(hits: int, at_once: int, most_batches: int, cost: int, edges_us: tuple[int, ...]) -> Plan:
+def _plan(
+    hits: int, at_once: int, most_batches: int, cost: int, edges_us: tuple[int, ...]
+) -> SimulationPlan:
     per_column = max(1, -(-hits // COLUMNS))
     batch = min(at_once, -(-per_column // most_batches))
-    return Plan(edges_us, -(-per_column // batch), batch, cost)
+    return SimulationPlan(edges_us, -(-per_column // batch), batch, cost)
 
 
 def _most_batches(limits: Sequence[Limit]) -> int:
@@ -253,7 +255,7 @@ def _most_batches(limits: Sequence[Limit]) -> int:
     return max(1, BATCHES_SHARED // (len(limits) * (STEADY_DENIALS if tightens else 1)))
 
 
-def _is_short(plan: Plan, most_batches: int) -> bool:
+def _is_short(plan: SimulationPlan, most_batches: int) -> bool:
     """Whether a plan keeps to its steps; a batch that fits in part needs three, a single hit one."""
     return plan.batches <= (4 if plan.batch == 1 else 1) * most_batches
 

@@ -1,7 +1,7 @@
-"""What the other end of stdout can show: which characters, which colours, and no control characters.
+"""What stdout can show: which characters, which colours, and no control characters.
 
-Commands write Unicode; where the locale or the stream cannot show it, `to_ascii` redraws the text with
-the nearest plain characters. Colour is for terminals only and never carries meaning of its own.
+Commands write Unicode; where the locale or the stream cannot show it, `to_ascii` redraws the text with the nearest
+plain characters. Colour is for terminals only and never carries meaning by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BOLD: Final = "1"
 def is_ascii_only(stream: IO[str]) -> bool:
     """Whether `stream` needs plain characters.
 
-    Python writes UTF-8 even where `LC_ALL` says C, but whoever sets that asks for plain text.
+    Python writes UTF-8 even with `LC_ALL=C`, but a user who sets that wants plain text.
     """
     if os.environ.get("LC_ALL") in {"C", "POSIX"}:
         return True
@@ -43,7 +43,7 @@ def to_ascii(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""`text` on one line, with what could steer a terminal made visible: ESC becomes `\x1b`."""
+    r"""`text` on one line, with control characters escaped: ESC becomes `\x1b`."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
@@ -54,7 +54,7 @@ class Screen:
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
-        if self._stream is None:  # Stdout was closed before the start: nobody is looking.
+        if self._stream is None:  # Stdout was closed before the start.
             self._plain = self._coloured = False
             return
         self._plain = is_ascii_only(self._stream)

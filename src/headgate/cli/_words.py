@@ -31,7 +31,7 @@ def count(amount: int, noun: str) -> str:
 
 
 def number(amount: int) -> str:
-    """A number to its last digit, as long as somebody would read that: `1,000,000`, `9.01P`."""
+    """A number in full, unless it is too long to read: `1,000,000`, `9.01P`."""
     return f"{amount:,}" if amount < 10**12 else short(amount)
 
 

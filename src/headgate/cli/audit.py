@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
-from ..service.audit import Verdict, read_entries, verify_file
+from ..service.security.audit import AuditVerdict, read_entries, verify_file
 from ._command import Sub, add_command
 from ._service import add_json, print_json
 from ._terminal import escaped
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 NAME: Final = "audit"
 HELP: Final = "verify and read the audit log of a service"
 EPILOG: Final = """\
-A chain shows every line that was changed, removed, added or moved. That lines
-are missing at its end it cannot show by itself: give --head, the hash of the
-newest line as /api/audit showed it, or --entries, how many there must be.
+The hash chain reveals every line that was changed, removed, added or moved. It
+cannot reveal that lines are missing at the end: for that, pass --head (the hash
+of the newest line, as /api/audit showed it) or --entries (how many there are).
 
 examples:
   headgate audit verify audit.jsonl
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what there is, for no command was named."""
+    """Print the help: no command was given."""
     args.group.print_help(sys.stderr)
     return 2
 
@@ -49,7 +49,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help="audit logs")
     parser.add_argument("--head", metavar="HASH", help="a hash that must be in the log")
     parser.add_argument(
-        "--entries", metavar="N", type=int, default=0, help="at least so many lines"
+        "--entries", metavar="N", type=int, default=0, help="the least number of lines"
     )
     add_json(parser)
 
@@ -65,18 +65,18 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _objection(path: Path, args: argparse.Namespace) -> str:
-    """What a chain that is whole in itself may still lack."""
+    """What an intact chain may still lack at its end."""
     entries = list(read_entries(path))
     if len(entries) < args.entries:
-        return f"there are {len(entries)} entries, and there should be {args.entries}"
+        return f"there are {len(entries)} entries, but there should be at least {args.entries}"
     if args.head is not None and all(one["hash"] != args.head for one in entries):
-        return "the entry that --head names is not there: the end was cut off, or it is another log"
+        return "no entry has the hash given by --head: the end was cut off, or this is another log"
     return ""
 
 
-def _tell(file: str, verdict: Verdict, objection: str) -> None:
+def _tell(file: str, verdict: AuditVerdict, objection: str) -> None:
     if verdict.ok and not objection:
-        print(escaped(f"{file}: {verdict.entries} entries, the chain is whole"))
+        print(escaped(f"{file}: {verdict.entries} entries, the chain is intact"))
         return
     for line, message in verdict.breaks:
         print(escaped(f"{file}:{line}: {message}"))
@@ -84,7 +84,7 @@ def _tell(file: str, verdict: Verdict, objection: str) -> None:
         print(escaped(f"{file}: {objection}"))
 
 
-def _as_json(file: str, verdict: Verdict, objection: str) -> dict[str, Any]:
+def _as_json(file: str, verdict: AuditVerdict, objection: str) -> dict[str, Any]:
     return {
         "file": file,
         "ok": verdict.ok and not objection,
@@ -103,7 +103,7 @@ def _add_tail(parser: argparse.ArgumentParser) -> None:
 
 def _tail(args: argparse.Namespace) -> int:
     if args.limit < 1:
-        raise UsageError(f"--limit is a number from 1 on, not {args.limit}")
+        raise UsageError(f"--limit must be at least 1, not {args.limit}")
     entries = deque(read_entries(Path(args.file)), maxlen=args.limit)
     if args.json:
         print_json({"entries": list(entries)})
@@ -115,5 +115,5 @@ def _tail(args: argparse.Namespace) -> int:
     return 0
 
 
-VERIFY: Final = Sub("verify", "say whether anybody has touched it", _add_verify, _verify)
+VERIFY: Final = Sub("verify", "check that the log was not changed", _add_verify, _verify)
 TAIL: Final = Sub("tail", "show the newest entries", _add_tail, _tail)

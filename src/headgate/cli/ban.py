@@ -1,4 +1,4 @@
-"""`headgate ban`: lock a key out, let it in again, or list who is locked out."""
+"""`headgate ban`: ban a key, lift a ban, or list bans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ._service import Service
 
 NAME: Final = "ban"
-HELP: Final = "lock a key out, or let it in again"
+HELP: Final = "ban a key, or lift a ban"
 EPILOG: Final = f"""\
 {PLACES}
 examples:
@@ -35,31 +35,31 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog = EPILOG
-    parser.add_argument("key", metavar="KEY", nargs="?", help="who")
+    parser.add_argument("key", metavar="KEY", nargs="?", help="the key")
     parser.add_argument("--for", metavar="SPAN", dest="span", help="for how long, such as 10m")
-    parser.add_argument("--reason", metavar="TEXT", default="", help="why; callers are told, too")
-    parser.add_argument("--remove", action="store_true", help="let the key in again")
-    parser.add_argument("--list", action="store_true", help="show who is locked out")
+    parser.add_argument("--reason", metavar="TEXT", default="", help="why; shown to clients")
+    parser.add_argument("--remove", action="store_true", help="lift the ban")
+    parser.add_argument("--list", action="store_true", help="list the bans")
     add_service(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do it."""
     if (args.key is None) is not args.list:
-        raise UsageError("name a key, or ask for --list")
+        raise UsageError("give a key, or use --list")
     service = service_of(args)
     if args.list:
         return _list(service, args)
     if args.remove:
         service.ask("DELETE", f"/api/bans/{in_path(args.key)}")
-        tell(args, {"removed": True}, f"{args.key} is let in again")
+        tell(args, {"removed": True}, f"{args.key} is no longer banned")
         return 0
     body: dict[str, Any] = {"reason": args.reason}
     if args.span is not None:
         body["ttl"] = seconds_of(args.span)
     ban = service.ask("PUT", f"/api/bans/{in_path(args.key)}", body)
     until = "until it is removed" if ban["until"] is None else f"until {ban['until']}"
-    tell(args, ban, f"{args.key} is locked out {until}")
+    tell(args, ban, f"{args.key} is banned {until}")
     return 0
 
 

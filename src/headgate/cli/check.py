@@ -1,4 +1,4 @@
-"""`headgate check`: ask a running service whether a key may go on."""
+"""`headgate check`: check a key with a running service."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "check"
-HELP: Final = "ask a running service whether a key may go on"
+HELP: Final = "check a key against a limit of a running service"
 EPILOG: Final = f"""\
-It takes units, as every check does; --cost 0 only looks. What is left out is as
-the service's settings say.
+A check takes units; --cost 0 takes none. Options that you leave out come from
+the service's settings.
 
 {PLACES}
 examples:
@@ -31,11 +31,11 @@ exit codes: 0 allowed, 1 denied or no answer, 2 wrong usage
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog = EPILOG
-    parser.add_argument("key", metavar="KEY", help="whom it is about")
+    parser.add_argument("key", metavar="KEY", help="the key to count under")
     parser.add_argument("--limit", metavar="N", help="units per window")
     parser.add_argument("--window", metavar="SPAN", help="the window, such as 60s")
-    parser.add_argument("--algorithm", metavar="NAME", help="how it is counted")
-    parser.add_argument("--burst", metavar="N", help="units at once, for a bucket")
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm")
+    parser.add_argument("--burst", metavar="N", help="units at once, for a token bucket")
     parser.add_argument("--cost", metavar="N", help="units to take (1)")
     add_service(parser)
 
@@ -67,14 +67,14 @@ def _show(answer: dict[str, Any]) -> None:
     if answer.get("reason") is not None:
         screen.write(f"  banned: {escaped(answer['reason']) or 'no reason was given'}")
     if answer.get("never") and answer["source"] != "ban":
-        screen.write("  It can never pass: it costs more than there ever is.")
+        screen.write("  It can never pass: it costs more than the limit ever allows.")
     elif not allowed and answer["retry_after"] is not None:
         screen.write(f"  again in {duration(round(answer['retry_after'] * 1_000_000))}")
     if answer.get("degraded"):
-        screen.write(f"  This answer is a stopgap, from {answer['source']}.")
+        screen.write(f"  This answer is degraded, from {answer['source']}.")
 
 
 def _whole(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 16:
-        raise UsageError(f"--{name} is a whole number, not {text[:60]!r}")
+        raise UsageError(f"--{name} must be a whole number, not {text[:60]!r}")
     return int(text)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "counters"
 HELP: Final = "show what keys have used"
+UNKNOWN: Final = "?"
+"""Shown if the limit that a key was last counted by is unknown."""
 EPILOG: Final = f"""\
 {PLACES}
 examples:
@@ -23,8 +25,8 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog = EPILOG
-    parser.add_argument("--prefix", metavar="TEXT", help="only keys that begin so")
-    parser.add_argument("--rule", metavar="ID", help="only those of this rule")
+    parser.add_argument("--prefix", metavar="TEXT", help="only keys with this prefix")
+    parser.add_argument("--rule", metavar="ID", help="only counts of this rule")
     parser.add_argument("--limit", metavar="N", type=int, default=50, help="how many (50)")
     add_service(parser)
 
@@ -32,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show them."""
     if args.limit < 1:
-        raise UsageError(f"--limit is a number from 1 on, not {args.limit}")
+        raise UsageError(f"--limit must be at least 1, not {args.limit}")
     service = service_of(args)
     found: list[dict[str, Any]] = []
     cursor = ""
@@ -58,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
                 one["key"][:60],
                 one["rule"] or "-",
                 one["count"],
-                one["limit"],
-                one["remaining"],
+                UNKNOWN if one["limit"] is None else one["limit"],
+                UNKNOWN if one["remaining"] is None else one["remaining"],
                 f"{one['window_ms'] / 1000:g} s",
                 one["algorithm"],
             )

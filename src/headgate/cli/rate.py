@@ -1,4 +1,4 @@
-"""`headgate rate`: what a rate means, how it would be counted, and a picture of what it admits."""
+"""`headgate rate`: what a rate means, how it would be counted, and a chart of what it admits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..algorithms import CalendarWindow
 from ..algorithms.base import MAX_EXACT
 from ..errors import UsageError
 from ..rate import MAX_TEXT, Rate
-from ._explain import Explanation, explain, timeline_json, window_name
+from ._explain import RateExplanation, explain, timeline_json, window_name
 from ._picture import draw
 from ._simulation import COLUMNS, AllLimits, Timeline, edges_of, plan, plan_start, run as simulate
 from ._terminal import BOLD, Screen, escaped
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from ..clock import Clock
 
 NAME: Final = "rate"
-HELP: Final = "explain a rate, with a picture of what it admits"
+HELP: Final = "explain a rate, with a chart of what it admits"
 EPILOG: Final = """\
-a rate is COUNT/UNIT, and may have more to it:
+a rate is COUNT/UNIT, with options:
   100/minute                              also: 100 per minute, 100/min, 100/m
   5/300s                                  us ms s m h d w, and their long names
   100/minute burst 20                     20 at once, then one every 600 ms
-  1000/calendar month in Europe/Berlin    a month is a month; also day and week
+  1000/calendar month in Europe/Berlin    also day and week
   1000/calendar month anchor 15           from the 15th on
-  '1/second; 100/hour'                    both hold; quote the semicolon
+  '1/second; 100/hour'                    both apply; quote the semicolon
 
 algorithms:
-  token_bucket         a burst, then an even pace    the default with a burst
+  token_bucket         a burst, then a steady rate   the default with a burst
   sliding_window       close to exact, small         the default without one
-  sliding_log          exact, remembers every hit
-  fixed_window         starts from zero each window  the one for calendar rates
-  exponential_backoff  tightens while it is hammered
-  adaptive             three count, one decides: sliding_window
+  sliding_log          exact, stores every hit
+  fixed_window         starts from zero each window  for calendar rates
+  exponential_backoff  tightens for clients that keep hammering
+  adaptive             three count, one decides; here sliding_window
 
 examples:
   headgate rate 100/minute burst 20
@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a rate such as '100/minute burst 20', or '-' to read one per line from stdin",
     )
-    parser.add_argument("--algorithm", metavar="NAME", help="count it with this one instead")
-    parser.add_argument("--cost", metavar="N", default="1", help="units that each hit costs")
+    parser.add_argument("--algorithm", metavar="NAME", help="the algorithm to count with")
+    parser.add_argument("--cost", metavar="N", default="1", help="units per hit")
     parser.add_argument("--json", action="store_true", help="print JSON instead, one line per TEXT")
 
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
             first = False
         except UsageError as error:
             wrong = True
-            sys.stdout.flush()  # So that both streams are in order where they meet.
+            sys.stdout.flush()  # Keeps both streams in order on a terminal.
             print(f"headgate: line {at}: {escaped(str(error))}", file=sys.stderr)
     return 2 if wrong else 0
 
@@ -110,8 +110,8 @@ def _explain_text(text: str, args: argparse.Namespace, cost: int) -> None:
 
 
 def _views(
-    explained: list[Explanation], cost: int, now_us: int
-) -> list[tuple[Explanation, Timeline]]:
+    explained: list[RateExplanation], cost: int, now_us: int
+) -> list[tuple[RateExplanation, Timeline]]:
     """All rates together, over the shortest window and over the longest that can be drawn."""
     limits = tuple(one.limit for one in explained)
     by_window = sorted(explained, key=lambda one: one.limit.window_us)
@@ -124,7 +124,7 @@ def _views(
     return views
 
 
-def _write_one(one: Explanation, screen: Screen) -> None:
+def _write_one(one: RateExplanation, screen: Screen) -> None:
     screen.write(screen.paint(str(one.rate), BOLD))
     screen.write()
     for name, value in one.headings:
@@ -136,20 +136,17 @@ def _write_one(one: Explanation, screen: Screen) -> None:
 
 
 def _write_together(
-    explained: list[Explanation], views: list[tuple[Explanation, Timeline]], screen: Screen
+    explained: list[RateExplanation], views: list[tuple[RateExplanation, Timeline]], screen: Screen
 ) -> None:
     names = "; ".join(str(one.rate) for one in explained)
     for line in textwrap.wrap(f"Together: {names}", TEXT_WIDTH, subsequent_indent=INDENT):
         screen.write(screen.paint(line, BOLD))
     screen.write()
-    facts = ["A hit passes if every rate has room for it. If one has not, none of them is charged."]
+    facts = ["A hit passes if every rate has room for it. Otherwise none of them is charged."]
     drawn_us = views[-1][0].limit.window_us
     longer = [str(one.rate) for one in explained if one.limit.window_us > drawn_us]
     if longer:
-        facts.append(
-            f"Not drawn at length: {', '.join(longer)}. Hits that are small enough for the other "
-            "rates would be too many."
-        )
+        facts.append(f"Not drawn: {', '.join(longer)}. It would take too many hits.")
     _write_facts(tuple(facts), screen)
     for one, timeline in views:
         screen.write()
@@ -158,10 +155,10 @@ def _write_together(
             f"{each.rate} {_times(refused)}"
             for each, refused in zip(explained, timeline.refusals, strict=True)
         )
-        _write_wrapped("said no         ", said_no, screen)
+        _write_wrapped("denied by       ", said_no, screen)
 
 
-def _write_picture(one: Explanation, timeline: Timeline, screen: Screen) -> None:
+def _write_picture(one: RateExplanation, timeline: Timeline, screen: Screen) -> None:
     plan = timeline.plan
     edges_us = plan.edges_us
     calendar = one.limit.calendar if isinstance(one.limit, CalendarWindow) else None
@@ -196,7 +193,7 @@ def _write_wrapped(lead: str, text: str, screen: Screen) -> None:
 
 
 def _as_json(
-    explained: list[Explanation], views: list[tuple[Explanation, Timeline]], now_us: int
+    explained: list[RateExplanation], views: list[tuple[RateExplanation, Timeline]], now_us: int
 ) -> dict[str, Any]:
     answer: dict[str, Any] = {"now_us": now_us, "rates": [one.as_json() for one in explained]}
     if views:
@@ -222,7 +219,9 @@ def _times(refused: int) -> str:
 
 def _cost(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 16 and 1 <= int(text) <= MAX_EXACT):
-        raise UsageError(f"a cost is a whole number from 1 to {MAX_EXACT}, not {text[:60]!r}")
+        raise UsageError(
+            f"the cost must be a whole number from 1 to {MAX_EXACT}, not {text[:60]!r}"
+        )
     return int(text)
 
 
@@ -236,6 +235,8 @@ def _lines(stream: IO[str] | None) -> Iterator[tuple[int, str]]:
     while line := stream.readline(MAX_TEXT + 2):
         at += 1
         if len(line) > MAX_TEXT + 1:
-            raise UsageError(f"line {at} has more than {MAX_TEXT} characters; nothing was read on")
+            raise UsageError(
+                f"line {at} has more than {MAX_TEXT} characters; the rest was not read"
+            )
         if line.strip() and not line.lstrip().startswith("#"):
             yield at, line.strip()

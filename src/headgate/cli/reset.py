@@ -1,4 +1,4 @@
-"""`headgate reset`: forget what a key has used."""
+"""`headgate reset`: reset a key's usage."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "reset"
-HELP: Final = "forget what a key has used"
+HELP: Final = "reset a key's usage"
 EPILOG: Final = f"""\
-Without --rule and --window, everything that is found of the key is forgotten.
+Without --rule and --window, all counts of the key are reset.
 
 {PLACES}
 examples:
@@ -26,7 +26,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
     parser.epilog = EPILOG
-    parser.add_argument("key", metavar="KEY", help="whose count is forgotten")
+    parser.add_argument("key", metavar="KEY", help="the key to reset")
     parser.add_argument("--rule", metavar="ID", help="only what this rule has counted")
     parser.add_argument("--window", metavar="SPAN", help="only this window, such as 60s")
     parser.add_argument("--algorithm", metavar="NAME", help="and only this algorithm")
@@ -43,7 +43,13 @@ def run(args: argparse.Namespace) -> int:
         body["window"] = seconds_of(args.window)
     if args.algorithm is not None:
         body["algorithm"] = args.algorithm
-    found = service_of(args).ask("POST", "/api/reset", body)
+    service = service_of(args)
+    found = service.ask("POST", "/api/reset", body)
+    cursor = found.pop("cursor", "")
+    while cursor:  # A store with many keys is searched in steps.
+        more = service.ask("POST", "/api/reset", {**body, "cursor": cursor})
+        found["reset"] += more["reset"]
+        cursor = more["cursor"]
     if args.json:
         print_json(found)
         return 0

@@ -1,4 +1,4 @@
-"""`headgate serve`: start the service, and say where everything is and what it promises."""
+"""`headgate serve`: start the service, and print its addresses and guarantees."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 NAME: Final = "serve"
 HELP: Final = "start the service"
 EPILOG: Final = """\
-every setting can also be given in a file (--config) or in the environment
+Every setting can also be set in a file (--config) or in the environment
 (HEADGATE_ENGINE, HEADGATE_PORT, ...; also REDIS_URL and PORT). The command
-line wins over the environment, and that over the file.
+line overrides the environment, which overrides the file.
 
 examples:
   headgate serve
@@ -30,10 +30,11 @@ FLAGS: Final = (
     ("rules", "SOURCE", "a rules file or source; without one, the starter rules"),
     ("host", "ADDRESS", "listen on this address (127.0.0.1)"),
     ("port", "N", "listen on this port (8080); 0 takes a free one"),
-    ("workers", "N", "serve with so many processes (1); more need a shared engine"),
-    ("namespace", "TEXT", "keep keys apart from those of other namespaces"),
-    ("trusted-proxies", "NETWORKS", "believe X-Forwarded-For of these, with commas"),
-    ("tokens", "FILE", "who may manage: hashed tokens"),
+    ("resp-port", "N", "speak the Redis protocol on this port (none)"),
+    ("workers", "N", "the number of processes (1); more need a shared engine"),
+    ("namespace", "TEXT", "separate these keys from those of other namespaces"),
+    ("trusted-proxies", "NETWORKS", "trust X-Forwarded-For from these networks"),
+    ("tokens", "FILE", "the file of hashed access tokens"),
     ("tls-cert", "FILE", "serve HTTPS with this certificate chain"),
     ("tls-key", "FILE", "and its private key"),
     ("log-level", "LEVEL", "debug, info (the default), warning or error"),
@@ -57,25 +58,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until told to end."""
+    """Serve until a signal stops it."""
     try:
-        from ..service import loading, running  # noqa: PLC0415 - large, and an extra
+        from ..service import settings_loading  # noqa: PLC0415 - large, and an extra
+        from ..service.process import supervisor  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("headgate"):
             raise
         raise ConfigError(
             f"the service needs an extra ({error.name} is missing): pip install 'headgate[service]'"
         ) from error
-    settings, remarks = loading.load_settings(
+    settings, remarks = settings_loading.load_settings(
         flags=_flags(args), environ=os.environ, config=args.config
     )
     for remark in remarks:
         print(f"headgate: {remark}", file=sys.stderr)
-    return running.serve(settings, on_listening=lambda port: _announce(settings, port))
+    return supervisor.serve(settings, on_listening=lambda port: _announce(settings, port))
 
 
 def _flags(args: argparse.Namespace) -> dict[str, str | None]:
-    """What was typed, by what stood in front of it."""
+    """The given settings, by option."""
     from ..service.settings import SETTINGS  # noqa: PLC0415
 
     flags: dict[str, str | None] = {
@@ -86,14 +88,14 @@ def _flags(args: argparse.Namespace) -> dict[str, str | None]:
         name = name.replace("-", "_")
         if not equals or name not in SETTINGS:
             raise UsageError(
-                f"--set {text.partition('=')[0]!r}: no setting is called so; write --set NAME=VALUE"
+                f"--set {text.partition('=')[0]!r}: there is no such setting; write --set NAME=VALUE"
             )
         flags[f"--set {name}"] = value
     return flags
 
 
 def _announce(settings: Settings, port: int) -> None:
-    """Print where everything is and what is promised."""
+    """Print the addresses and the guarantees."""
     from .. import __version__  # noqa: PLC0415
     from ..service.promises import promises  # noqa: PLC0415
 
@@ -106,15 +108,17 @@ def _announce(settings: Settings, port: int) -> None:
         "It promises:",
         *(f"  {about:<12}{text}" for about, text in promises(settings)),
         "",
-        "Ctrl-C or SIGTERM ends it, without a failed request.",
+        "Ctrl-C or SIGTERM stops it without failing a request.",
     ]
     print("\n".join(lines), flush=True)
 
 
 def _places(settings: Settings, url: str) -> dict[str, str]:
+    resp = {"redis": f"{settings.address(settings.resp_port)}"} if settings.resp_port else {}
     return {
         "page": f"{url}/",
         "checks": f"POST {url}/check",
+        **resp,
         "API": f"{url}/docs",
         "health": f"{url}/health",
         "metrics": f"{url}/metrics",

@@ -1,4 +1,4 @@
-"""`headgate token`: make, list and revoke the tokens of a service, in their file."""
+"""`headgate token`: create, list and revoke the tokens in a service's token file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..errors import UsageError
-from ..service.tokens import ROLES, Token, added, new_token, read_tokens, without, write_tokens
+from ..service.security.tokens import (
+    ROLES,
+    Token,
+    added,
+    new_token,
+    read_tokens,
+    without,
+    write_tokens,
+)
 from ._command import Sub, add_command
 from ._service import add_json, print_json, print_table, seconds_of
 
@@ -16,13 +24,13 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "token"
-HELP: Final = "make, list and revoke the tokens of a service"
+HELP: Final = "create, list and revoke access tokens"
 EPILOG: Final = """\
-The file holds hashes only. A token is shown once, when it is made. A service
-that was started with --tokens FILE notices changes within a second.
+The file holds only hashes. A token is shown once, when it is created. A service
+started with --tokens FILE notices changes within a second.
 
-roles, each with what those before it may: checker (send checks), viewer
-(look), operator (reset, ban, override), admin (change rules).
+Roles, each including those before it: checker (send checks), viewer (read),
+operator (reset, ban, override), admin (change rules).
 
 examples:
   headgate token create ann --role operator --file tokens.json
@@ -42,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what there is, for no command was named."""
+    """Print the help: no command was given."""
     args.group.print_help(sys.stderr)
     return 2
 
@@ -50,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="whose it is")
     parser.add_argument("--role", metavar="ROLE", required=True, help=", ".join(ROLES))
-    parser.add_argument("--for", metavar="SPAN", dest="span", help="until it expires, as 90d")
+    parser.add_argument("--for", metavar="SPAN", dest="span", help="when it expires, such as 90d")
     parser.add_argument(
         "--inline", action="store_true", help="print the hash for a setting; write no file"
     )
@@ -64,21 +72,21 @@ def _add_file(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 
 def _create(args: argparse.Namespace) -> int:
     if (args.file is None) is not args.inline:
-        raise UsageError("say where the token is kept with --file FILE, or --inline")
+        raise UsageError("give the token file with --file FILE, or use --inline")
     if args.role not in ROLES:
-        raise UsageError(f"{args.role!r:.40} is no role; there are {', '.join(ROLES)}")
+        raise UsageError(f"{args.role!r:.40} is not a role; the roles are {', '.join(ROLES)}")
     now = datetime.fromtimestamp(args.clock.now_us() / 1_000_000, UTC)
     expires = None if args.span is None else now + timedelta(seconds=seconds_of(args.span))
     text, token = new_token(args.name, args.role, now=now, expires=expires)
     if args.inline:
         if expires is not None:
-            raise UsageError("a token in a setting does not expire; leave out --for")
+            raise UsageError("an inline token does not expire; leave out --for")
         kept = f"sha256:{token.role}:{token.name}:{token.sha256}"
         _tell(args, text, token, f"for the setting 'tokens': {kept}")
         return 0
     path = Path(args.file)
     write_tokens(path, added(_read(path), token))
-    _tell(args, text, token, f"its hash is in {path}; this is the only time that it is shown")
+    _tell(args, text, token, f"its hash is in {path}; the token is shown only this once")
     return 0
 
 
@@ -131,6 +139,6 @@ def _tell(args: argparse.Namespace, text: str, token: Token, note: str) -> None:
     print(f"headgate: {note}", file=sys.stderr)
 
 
-CREATE: Final = Sub("create", "make a token and show it once", _add_create, _create)
-LIST: Final = Sub("list", "show whose tokens there are", _add_file, _list)
-REVOKE: Final = Sub("revoke", "take a token away", _add_revoke, _revoke)
+CREATE: Final = Sub("create", "create a token and show it once", _add_create, _create)
+LIST: Final = Sub("list", "list the tokens", _add_file, _list)
+REVOKE: Final = Sub("revoke", "revoke a token", _add_revoke, _revoke)

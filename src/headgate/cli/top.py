@@ -1,4 +1,4 @@
-"""`headgate top`: live traffic, the keys that are asked for most, and those that are denied."""
+"""`headgate top`: live traffic, which algorithm decides and why, the busiest keys, and those that are denied."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import ConfigError, UsageError
 from ._service import PLACES, add_service, print_json, print_table, service_of
 from ._terminal import Screen, escaped, is_ascii_only
+from .pin import row_of
 
 if TYPE_CHECKING:
     import argparse
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 NAME: Final = "top"
 HELP: Final = "watch traffic, the busiest keys and those that are denied"
 EPILOG: Final = f"""\
-Without a terminal, or with --once, it is printed once and that is all.
+Without a terminal, or with --once, it prints once and exits.
 
 {PLACES}
 examples:
   headgate top
   headgate top --once --json
 """
+CHOICES: Final = ("RULE", "DECIDES", "SINCE", "WHY")
 BARS: Final = " ▁▂▃▄▅▆▇█"
 
 
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print it once")
     parser.add_argument("--limit", metavar="N", type=int, default=10, help="how many keys (10)")
     parser.add_argument(
-        "--interval", metavar="S", type=float, default=1.0, help="seconds between looks (1)"
+        "--interval", metavar="S", type=float, default=1.0, help="seconds between updates (1)"
     )
     add_service(parser)
 
@@ -42,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show it until interrupted, or once."""
     if not 1 <= args.limit <= 100:
-        raise UsageError(f"--limit is a number from 1 to 100, not {args.limit}")
+        raise UsageError(f"--limit must be from 1 to 100, not {args.limit}")
     if not 0.1 <= args.interval <= 3600:
-        raise UsageError(f"--interval is between 0.1 and 3600 seconds, not {args.interval:g}")
+        raise UsageError(f"--interval must be from 0.1 to 3600 seconds, not {args.interval:g}")
     service = service_of(args)
     found = _look(service, args.limit)
     if args.json:
@@ -60,6 +62,7 @@ def _look(service: Service, limit: int) -> dict[str, Any]:
     blocked = service.get("/api/blocks")["blocked"]
     return {
         "traffic": service.get("/api/traffic"),
+        "choice": service.get("/api/choice"),
         "top": service.get("/api/top", limit=limit)["top"],
         "blocked": blocked[:limit],
         "blocked_in_all": len(blocked),
@@ -69,7 +72,11 @@ def _look(service: Service, limit: int) -> dict[str, Any]:
 def _print(found: dict[str, Any]) -> None:
     screen = Screen()
     screen.write(_traffic(found))
+    screen.write(escaped(_why(found)))
     screen.write()
+    if found["choice"]["rules"]:
+        print_table(CHOICES, [row_of(one) for one in found["choice"]["rules"].values()])
+        screen.write()
     print_table(("KEY", "HITS"), [(one["key"][:60], one["hits"]) for one in found["top"]])
     screen.write()
     screen.write(f"denied right now: {found['blocked_in_all']}")
@@ -78,7 +85,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _watch(service: Service, args: argparse.Namespace, found: dict[str, Any]) -> None:
-    """Redraw until somebody has seen enough."""
+    """Redraw until interrupted."""
     try:
         from rich.live import Live  # noqa: PLC0415 - an extra, and only for terminals
     except ModuleNotFoundError as error:
@@ -97,7 +104,7 @@ def _drawn(found: dict[str, Any]) -> Any:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    top = Table(title="asked for most, in the last minutes", title_justify="left", expand=True)
+    top = Table(title="busiest, in the last minutes", title_justify="left", expand=True)
     top.add_column("key", ratio=1, no_wrap=True)
     top.add_column("hits", justify="right")
     for one in found["top"]:
@@ -108,7 +115,15 @@ def _drawn(found: dict[str, Any]) -> Any:
         blocked.add_column(name, no_wrap=True, ratio=1)
     for one in found["blocked"]:
         blocked.add_row(*(Text(escaped(cell)) for cell in _blocked(one)))
-    return Group(Text(_traffic(found), style="bold"), Text(), top, Text(), blocked)
+    head: list[Any] = [Text(_traffic(found), style="bold"), Text(escaped(_why(found))), Text()]
+    if found["choice"]["rules"]:
+        rules = Table(title="adaptive rules", title_justify="left", expand=True)
+        for name in CHOICES:
+            rules.add_column(name.lower(), no_wrap=True)
+        for one in found["choice"]["rules"].values():
+            rules.add_row(*(Text(escaped(cell)) for cell in row_of(one)))
+        head += [rules, Text()]
+    return Group(*head, top, Text(), blocked)
 
 
 def _traffic(found: dict[str, Any]) -> str:
@@ -118,6 +133,14 @@ def _traffic(found: dict[str, Any]) -> str:
         f"{traffic['req_per_sec']:g}/s  {_spark(seconds)}  {traffic['deny_rate']:.1%} denied  "
         f"{traffic['active_algorithm']}  {traffic['nodes']} up"
     )
+
+
+def _why(found: dict[str, Any]) -> str:
+    """Which algorithm decides, and why."""
+    traffic = found["traffic"]
+    reason = traffic["reason"]
+    decides = f"checks are decided by {traffic['active_algorithm']}"
+    return f"{decides}: {reason}" if reason else f"{decides}, as set"
 
 
 def _spark(values: list[int]) -> str:

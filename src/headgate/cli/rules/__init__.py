@@ -26,13 +26,13 @@ examples:
   headgate rules init rules.yaml
   headgate rules check rules.yaml
 
-exit codes: 0 fine, 1 the rules are bad or the answer is no, 2 wrong usage
+exit codes: 0 success, 1 invalid rules or the answer is no, 2 wrong usage
 """
 ORDER: Final = (
     *("init", "check", "test", "explain", "schema"),
-    *("list", "diff", "push", "set", "delete", "history", "rollback"),
+    *("list", "diff", "pull", "push", "set", "delete", "history", "rollback"),
 )
-"""The order of a rule's life: it is written, then looked at, then shared. What is not named here comes last."""
+"""The order of a rule's life: written, inspected, shared. Commands that are not listed come last."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say what there is, for no command was named."""
+    """Print the help: no command was given."""
     args.group.print_help(sys.stderr)
     return 2
 

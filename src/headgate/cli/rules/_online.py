@@ -1,7 +1,7 @@
-"""What the commands that look after a store of rules share: reaching it, asking, telling, and saying what went wrong.
+"""What commands for a store of rules share: opening it, editing, printing, and reporting errors.
 
-An answer goes to stdout, as text or as one line of JSON; what went wrong goes to stderr as text, and with `--json` to
-stdout as well, so that a program need not read messages.
+Answers go to stdout, as text or as one line of JSON; errors go to stderr as text, and with `--json` also to stdout, so
+that a program need not parse messages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ConfigError, UsageError
-from ...rules.problem import RulesError
+from ...rules.format.problems import RulesError
 from .._terminal import GREEN, RED, Screen, escaped
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...clock import Clock
-    from ...rules.editing import Editor, Plan
-    from ...rules.guard import Difference
-    from ...rules.sources.base import Entry, Progress, Store
+    from ...rules.live.change_check import RuleDiff
+    from ...rules.live.editing import Editor, EditPlan
+    from ...rules.model import RuleSet
+    from ...rules.sources.base import HistoryEntry, Progress, RuleStore, Snapshot
 
 PLACES: Final = """\
 URL is where the rules are kept:
@@ -58,16 +59,19 @@ def add_edit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--author", metavar="WHO", help="who makes the change (you@this-host)")
     parser.add_argument("--note", metavar="TEXT", default="", help="why, for the history")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would change, and change nothing"
+        "--dry-run", action="store_true", help="show what would change, and change nothing"
     )
     parser.add_argument(
-        "--force", action="store_true", help="make the change although the guard objects"
+        "--force", action="store_true", help="make the change even if the change check objects"
+    )
+    parser.add_argument(
+        "--allow-empty", action="store_true", help="allow an empty rule set: nothing is limited"
     )
     add_json(parser)
 
 
 @contextlib.contextmanager
-def opened(url: str) -> Iterator[Store]:
+def opened(url: str) -> Iterator[RuleStore]:
     """The store, until the block ends."""
     from ...rules.sources.opening import open_store  # noqa: PLC0415 - large, and not always needed
 
@@ -78,15 +82,15 @@ def opened(url: str) -> Iterator[Store]:
         store.close()
 
 
-def editor(store: Store, args: argparse.Namespace) -> Editor:
-    """Who plans the change that was asked for."""
-    from ...rules.editing import Editor  # noqa: PLC0415 - large, and not always needed
+def editor(store: RuleStore, args: argparse.Namespace) -> Editor:
+    """The editor that plans the change."""
+    from ...rules.live.editing import Editor  # noqa: PLC0415 - large, and not always needed
 
     return Editor(store, look_only=args.dry_run, expected_revision=args.expect)
 
 
 def answered(args: argparse.Namespace, work: Callable[[], int]) -> int:
-    """Do the work; bad rules, a conflict and the guard are answers: said in full, exit code 1."""
+    """Run the command; invalid rules, a conflict and a refusal are printed in full, with exit code 1."""
     from ...rules.sources.base import SourceError, VersionConflict  # noqa: PLC0415
 
     try:
@@ -107,12 +111,13 @@ def answered(args: argparse.Namespace, work: Callable[[], int]) -> int:
     return 1
 
 
-def make(args: argparse.Namespace, plan: Plan) -> int:
-    """Make what a plan would change, or only show it if this is a dry run."""
+def make(args: argparse.Namespace, plan: EditPlan) -> int:
+    """Make the planned change, or only show it in a dry run."""
     screen = Screen()
-    if args.dry_run or (plan.changes_nothing and not args.force):
+    insists = args.force or (args.allow_empty and plan.empties)
+    if args.dry_run or (plan.changes_nothing and not insists):
         _show_plan(args, plan, screen)
-        plan.require_wanted(force=args.force)
+        plan.require_wanted(force=args.force, allow_empty=args.allow_empty)
         _tell_unmade(args, plan, screen)
         return 0
     clock: Clock = args.clock
@@ -121,9 +126,10 @@ def make(args: argparse.Namespace, plan: Plan) -> int:
         at=clock.now_us() / 1e6,
         note=args.note,
         force=args.force,
+        allow_empty=args.allow_empty,
         progress=progress_bar(),
     )
-    _show_plan(args, plan, screen)  # Not before: it reads like what was done.
+    _show_plan(args, plan, screen)  # Only now, because it reads like something that was done.
     if args.json:
         print(json.dumps(_answer(plan, entry)))
     else:
@@ -133,7 +139,7 @@ def make(args: argparse.Namespace, plan: Plan) -> int:
     return 0
 
 
-def _show_plan(args: argparse.Namespace, plan: Plan, screen: Screen) -> None:
+def _show_plan(args: argparse.Namespace, plan: EditPlan, screen: Screen) -> None:
     if args.json:
         return
     show(plan.difference, screen)
@@ -141,8 +147,8 @@ def _show_plan(args: argparse.Namespace, plan: Plan, screen: Screen) -> None:
         screen.write(f"  {screen.paint('warning', YELLOW)} {escaped(str(warning))}")
 
 
-def show(difference: Difference, screen: Screen) -> None:
-    """Which rules come, go and change."""
+def show(difference: RuleDiff, screen: Screen) -> None:
+    """Print the added, removed and changed rules."""
     screen.write(str(difference))
     for sign, colour, rule_ids in (
         ("+", GREEN, difference.added),
@@ -157,18 +163,18 @@ def show(difference: Difference, screen: Screen) -> None:
 
 def read_input(name: str) -> tuple[bytes, str]:
     """A rules file, or stdin for `-`, with the name that messages give it."""
-    from ...rules.document import MAX_BYTES  # noqa: PLC0415
-    from ...rules.reading import read_file  # noqa: PLC0415
+    from ...rules.format.document import MAX_BYTES  # noqa: PLC0415
+    from ...rules.format.file_reading import read_file  # noqa: PLC0415
 
     if name != "-":
         return read_file(name), name
     if sys.stdin is None:
-        raise UsageError("standard input is closed; name a file instead")
+        raise UsageError("standard input is closed; give a file instead")
     return sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"
 
 
 def default_author() -> str:
-    """Who is at the keyboard, and where."""
+    """The user's name and host."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # A user without a name.
@@ -177,7 +183,7 @@ def default_author() -> str:
 
 
 def progress_bar() -> Progress | None:
-    """A bar on stderr for those who watch; nothing for files and pipes."""
+    """A progress bar on stderr, on a terminal only."""
     stream = sys.stderr
     if stream is None or not stream.isatty():
         return None
@@ -208,7 +214,19 @@ def table(rows: Sequence[Sequence[str]], screen: Screen) -> None:
         screen.write("  ".join([*cells, row[-1]]).rstrip())
 
 
-def entry_json(entry: Entry) -> dict[str, Any]:
+def source_json(where: str, snapshot: Snapshot, rules: RuleSet) -> dict[str, Any]:
+    """Where rules come from, as a rules file may have it under `source`."""
+    head = snapshot.head
+    return {
+        "url": where,
+        "version": rules.version,
+        "revision": None if head is None else head.revision,
+        "author": None if head is None else escaped(head.author),
+        "at": None if head is None else head.at,
+    }
+
+
+def entry_json(entry: HistoryEntry) -> dict[str, Any]:
     """A change, with every rule before and after."""
     return {
         "revision": entry.revision,
@@ -224,14 +242,14 @@ def entry_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _tell_unmade(args: argparse.Namespace, plan: Plan, screen: Screen) -> None:
+def _tell_unmade(args: argparse.Namespace, plan: EditPlan, screen: Screen) -> None:
     if args.json:
         print(json.dumps(_answer(plan, None)))
     elif args.dry_run:
         screen.write("nothing was written: this is a dry run")
 
 
-def _answer(plan: Plan, entry: Entry | None) -> dict[str, Any]:
+def _answer(plan: EditPlan, entry: HistoryEntry | None) -> dict[str, Any]:
     changed = plan.difference
     return {
         "url": str(plan.store),

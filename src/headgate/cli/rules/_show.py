@@ -10,11 +10,11 @@ from .._terminal import escaped
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...rules.problem import Problem
+    from ...rules.format.problems import Problem
 
 
 def show_problems(problems: Iterable[Problem], *, kind: str = "") -> None:
-    """Write problems to stderr; `kind` says what they are, if they are none that stop anybody."""
+    """Write problems to stderr; `kind` labels those that are not errors."""
     for problem in problems:
         place = f"{problem.file}:{problem.line}" if problem.line else problem.file
         path = f" {problem.path}:" if problem.path else ""

@@ -1,4 +1,4 @@
-"""`headgate rules delete`: take rules out of a store."""
+"""`headgate rules delete`: remove rules from a store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "delete"
-HELP: Final = "take rules out of a store"
+HELP: Final = "remove rules from a store"
 EPILOG: Final = f"""\
 {_online.PLACES}
 examples:

@@ -1,4 +1,4 @@
-"""`headgate rules diff`: what is different between two places."""
+"""`headgate rules diff`: compare two files or stores."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "diff"
-HELP: Final = "compare the rules of two places"
+HELP: Final = "compare the rules of two files or stores"
 EPILOG: Final = f"""\
 {_online.PLACES}
 examples:
   headgate rules diff rules.yaml zookeeper://localhost
   headgate rules diff etcd://staging etcd://production --json
 
-exit codes: 0 they have the same rules, 1 they have not
+exit codes: 0 the rules are the same, 1 they differ
 """
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from ...rules.guard import difference  # noqa: PLC0415 - not always needed
+    from ...rules.live.change_check import difference  # noqa: PLC0415 - not always needed
 
     old, new = _rules_of(args.old), _rules_of(args.new)
     found = difference(old, new)
@@ -60,7 +60,7 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _rules_of(where: str) -> dict[str, Any]:
-    from ...rules.parse import parse_documents  # noqa: PLC0415 - large, and not always needed
+    from ...rules.format.parse import parse_documents  # noqa: PLC0415 - large, and not always needed
 
     with _online.opened(where) as store:
         rules = parse_documents(store.read().documents.items()).rules

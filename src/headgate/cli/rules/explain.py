@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...algorithms.base import MAX_EXACT
 from ...errors import UsageError
-from ...rules.problem import RulesError
+from ...rules.format.problems import RulesError
 from .._terminal import BOLD, GREEN, Screen, escaped
 from ._load import load_rules
 from ._show import show_problems
@@ -15,31 +15,34 @@ from ._show import show_problems
 if TYPE_CHECKING:
     import argparse
 
-    from ...rules.explain import Step, Trace
+    from ...rules.matching.explain import Trace, TraceStep
     from ...rules.request import Request
 
 NAME: Final = "explain"
-HELP: Final = "say why each rule applies to a request, or does not"
+HELP: Final = "show why each rule applies to a request, or does not"
 EPILOG: Final = """\
 examples:
   headgate rules explain rules.yaml --path /api//v1/login --method POST
+  headgate rules explain etcd://localhost --path /login --ip 203.0.113.9
   headgate rules explain rules.yaml --ip 203.0.113.9 --header 'X-Team: blue'
 
-exit codes: 0 some rule applies, 1 none does or the rules are bad, 2 wrong usage
+exit codes: 0 a rule applies, 1 none does or invalid rules, 2 wrong usage
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.usage = "headgate rules explain FILE [--path PATH] [--method METHOD] [--ip IP] ..."
+    parser.usage = "headgate rules explain FILE|URL [--path PATH] [--method METHOD] ..."
     parser.epilog = EPILOG
-    parser.add_argument("file", metavar="FILE", help="a rules file; '-' reads stdin")
-    parser.add_argument("--path", default="/", help="as the client sends it; / without one")
-    parser.add_argument("--method", default="GET", help="GET without one")
+    parser.add_argument(
+        "file", metavar="FILE | URL", help="a rules file, '-' for stdin, or the URL of a source"
+    )
+    parser.add_argument("--path", default="/", help="as the client sends it (/)")
+    parser.add_argument("--method", default="GET", help="the method (GET)")
     parser.add_argument("--ip", metavar="ADDRESS", help="the client's address")
-    parser.add_argument("--user-id", metavar="ID", help="who it is, if that was proven")
-    parser.add_argument("--api-key", metavar="KEY", help="the key it came with")
-    parser.add_argument("--host", help="the host it is for")
+    parser.add_argument("--user-id", metavar="ID", help="the authenticated user")
+    parser.add_argument("--api-key", metavar="KEY", help="the API key")
+    parser.add_argument("--host", help="the requested host")
     parser.add_argument(
         "--header",
         metavar="NAME:VALUE",
@@ -52,19 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="one of Envoy's; may be repeated",
+        help="an Envoy descriptor; may be repeated",
     )
-    parser.add_argument("--cost", metavar="N", help="what the caller says it costs")
+    parser.add_argument("--cost", metavar="N", help="the cost given by the caller")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Explain the request."""
-    from ...rules.explain import explain  # noqa: PLC0415 - not for every start
+    from ...rules.matching.explain import explain  # noqa: PLC0415 - not for every start
 
     request = _request(args)
     try:
-        trace = explain(load_rules(args.file).rules, request)
+        trace = explain(load_rules(args.file, as_nodes_do=True).rules, request)
     except RulesError as error:
         show_problems(error.problems)
         return 1
@@ -86,7 +89,9 @@ def _request(args: argparse.Namespace) -> Request:
     if args.cost is not None:
         text = args.cost
         if not (text.isascii() and text.isdigit() and len(text) <= 16 and int(text) <= MAX_EXACT):
-            raise UsageError(f"a cost is a whole number from 0 to {MAX_EXACT}, not {text[:60]!r}")
+            raise UsageError(
+                f"the cost must be a whole number from 0 to {MAX_EXACT}, not {text[:60]!r}"
+            )
         cost = int(text)
     return Request(
         args.method,
@@ -104,7 +109,7 @@ def _request(args: argparse.Namespace) -> Request:
 def _split(text: str, mark: str, option: str) -> tuple[str, str]:
     name, found, value = text.partition(mark)
     if not found or not name.strip():
-        raise UsageError(f"{option} is written like name{mark}value, not {text[:60]!r}")
+        raise UsageError(f"{option} must have the form name{mark}value, not {text[:60]!r}")
     return name.strip(), value
 
 
@@ -134,8 +139,8 @@ def _show(trace: Trace, screen: Screen) -> None:
 HEADINGS: Final = ("rule", "outcome", "key", "cost", "limits", "why")
 
 
-def _row(step: Step) -> tuple[str, ...]:
-    from ...rules.explain import limit_text  # noqa: PLC0415
+def _row(step: TraceStep) -> tuple[str, ...]:
+    from ...rules.matching.explain import limit_text  # noqa: PLC0415
 
     key = cost = limits = ""
     if step.charge is not None:
@@ -153,6 +158,8 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _summary(trace: Trace) -> str:
+    if trace.refusal:
+        return escaped(f"It is denied: {trace.refusal}.")
     enforced = [step.rule.rule_id for step in trace.steps if step.outcome == "enforced"]
     shadows = [step.rule.rule_id for step in trace.steps if step.outcome == "shadow"]
     if not enforced and not shadows:

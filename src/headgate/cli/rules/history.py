@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from ...rules.sources.base import Entry
+    from ...rules.sources.base import HistoryEntry
 
 NAME: Final = "history"
 HELP: Final = "show who changed which rules, and when"
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _history(args: argparse.Namespace) -> int:
     if args.limit < 1:
-        raise UsageError(f"--limit is a number from 1 on, not {args.limit}")
+        raise UsageError(f"--limit must be at least 1, not {args.limit}")
     with _online.opened(args.url) as store:
         if args.revision is None:
             entries = list(store.history(args.limit))
@@ -61,7 +61,7 @@ def _history(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_all(entries: Sequence[Entry], screen: Screen) -> None:
+def _write_all(entries: Sequence[HistoryEntry], screen: Screen) -> None:
     if not entries:
         screen.write("there is no history: nothing was changed through Headgate yet")
         return
@@ -81,13 +81,13 @@ def _write_all(entries: Sequence[Entry], screen: Screen) -> None:
     _online.table(rows, screen)
 
 
-def _summary(entry: Entry) -> str:
+def _summary(entry: HistoryEntry) -> str:
     names = [escaped(change.rule_id) for change in entry.changes]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more or "nothing"
 
 
-def _write_one(entry: Entry, screen: Screen) -> None:
+def _write_one(entry: HistoryEntry, screen: Screen) -> None:
     screen.write(
         screen.paint(
             f"revision {entry.revision}: {entry.action} by {escaped(entry.author)}, "

@@ -1,4 +1,4 @@
-"""`headgate rules init`: a rules file to start from, with comments, and the schema that editors complete from."""
+"""`headgate rules init`: a commented rules file to start from, and the schema for editors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 NAME: Final = "init"
 HELP: Final = "write a rules file to start from"
 EPILOG: Final = """\
-Beside FILE it writes rules.schema.json: editors that speak YAML read the first
-line of the rules and complete fields and values from it.
+It also writes rules.schema.json next to FILE: editors with YAML support read
+the first line of the rules and complete fields and values from it.
 
 examples:
   headgate rules init
@@ -38,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="rules.yaml",
         help="the file to write; '-' prints",
     )
-    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+    parser.add_argument("--force", action="store_true", help="replace an existing file")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write both files."""
-    from ...rules.schema import FILE_NAME, schema_text  # noqa: PLC0415 - not for every start
-    from ...rules.starter import STARTER  # noqa: PLC0415
+    from ...rules.format.schema import FILE_NAME, schema_text  # noqa: PLC0415 - not for every start
+    from ...rules.format.starter import STARTER  # noqa: PLC0415
 
     if args.file == "-":
         sys.stdout.write(json.dumps({"text": STARTER}) + "\n" if args.json else STARTER)
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     file = Path(args.file)
     if file.suffix not in {".yaml", ".yml"}:
         raise UsageError(
-            f"the starter is YAML, with comments, and {args.file} is not named so; call it rules.yaml"
+            f"the starter file is YAML with comments, but {args.file} does not end in .yaml; call it rules.yaml"
         )
     _write(file, STARTER, force=args.force)
     schema = file.with_name(FILE_NAME)
@@ -65,23 +65,30 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"wrote": [*map(str, wrote)], "kept": [*map(str, kept)]}))
         return 0
     wrote_it = (
-        f"wrote {file}; {schema} was there and stays" if stays else f"wrote {file} and {schema}"
+        f"wrote {file}; kept the existing {schema}" if stays else f"wrote {file} and {schema}"
     )
     print(f"{wrote_it}; next: headgate rules check {file}")
     return 0
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Write a new file, or replace one if that is wanted, whole or not at all. A link is not followed to somewhere else."""
-    target = file.with_name(f".{file.name}.{os.getpid()}.part") if force else file
+    """Write a new file, or replace one with --force, atomically.
+
+    A symbolic link is not followed.
+    """
+    from ..._atomic_file import write_beside  # noqa: PLC0415 - not for every start
+
+    if force:
+        with write_beside(file.absolute(), text.encode()) as part:
+            part.replace(file)
+        return
     try:
-        made = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
-        raise ConfigError(f"{target} is already there; name another file, or use --force") from None
+        raise ConfigError(f"{file} already exists; choose another name, or use --force") from None
     try:
         with os.fdopen(made, "w", encoding="utf-8", newline="\n") as opened:
             opened.write(text)
-        target.replace(file)
     except BaseException:
-        target.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
         raise

@@ -1,4 +1,4 @@
-"""`headgate rules list`: the rules that a store has."""
+"""`headgate rules list`: show the rules of a store."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from ...rules.sources.base import Snapshot
 
 NAME: Final = "list"
-HELP: Final = "show the rules that a store has"
+HELP: Final = "show the rules of a store"
 EPILOG: Final = f"""\
 {_online.PLACES}
 examples:
   headgate rules list zookeeper://localhost
-  headgate rules list rules.yaml --json
+  headgate rules list rules.yaml --json | headgate rules check -
 """
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from ...rules.parse import parse_documents  # noqa: PLC0415 - large, and not always needed
+    from ...rules.format.parse import parse_documents  # noqa: PLC0415 - large, and not always needed
 
     with _online.opened(args.url) as store:
         snapshot = store.read()
@@ -78,7 +78,7 @@ def _row(rule: Rule) -> tuple[str, str, str, str]:
 
 
 def _limit(rule: Rule) -> list[str]:
-    from ...rules.explain import limit_text  # noqa: PLC0415 - not for every start
+    from ...rules.matching.explain import limit_text  # noqa: PLC0415 - not for every start
 
     document: Any = rule.document
     if document.get("rate") is not None:
@@ -87,12 +87,7 @@ def _limit(rule: Rule) -> list[str]:
 
 
 def _as_json(where: str, snapshot: Snapshot, rules: RuleSet) -> dict[str, Any]:
-    head = snapshot.head
     return {
-        "url": where,
-        "version": rules.version,
-        "revision": None if head is None else head.revision,
-        "author": None if head is None else head.author,
-        "at": None if head is None else head.at,
+        "source": _online.source_json(where, snapshot, rules),
         "rules": [rule.document for rule in rules],
     }

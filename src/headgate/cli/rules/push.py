@@ -1,4 +1,4 @@
-"""`headgate rules push`: put a file's rules in the place of all that a store has."""
+"""`headgate rules push`: replace all rules of a store by those of a file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ NAME: Final = "push"
 HELP: Final = "replace all rules of a store by those of a file"
 EPILOG: Final = f"""\
 {_online.PLACES}
-Everything is checked first; a bad file changes nothing. So does a push that
-somebody else was faster than. The guard objects when no rule would be left,
-when more than half of them would be gone, or when a limit would be raised
-100-fold. It also looks at bursts, overrides and exemptions of everybody.
+Everything is checked first; an invalid file changes nothing, and neither does a
+push after another change. The change check objects if more than half of the
+rules would be gone, or if a limit would be raised 100-fold, including bursts,
+overrides and exemptions of everything. --force overrides it. An empty rule set
+needs --allow-empty: without it, nodes treat an empty store as lost, and keep
+their rules.
 
 examples:
   headgate rules push rules.yaml zookeeper://localhost

@@ -1,4 +1,4 @@
-"""`headgate rules rollback`: the rules as they were."""
+"""`headgate rules rollback`: restore earlier rules."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "rollback"
-HELP: Final = "go back to the rules of an earlier revision"
+HELP: Final = "restore the rules of an earlier revision"
 EPILOG: Final = f"""\
 {_online.PLACES}
-Without a revision the newest change is undone. Going back is a change like any
-other: it is in the history, and can itself be undone. The guard lets it pass,
-unless no rule would be left.
+Without a revision the newest change is undone. A rollback is a change like any
+other: it is in the history, and can itself be undone. The change check accepts
+it, unless no rule would be left.
 
 examples:
   headgate rules rollback zookeeper://localhost

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import argparse
 
 NAME: Final = "schema"
-HELP: Final = "print the JSON Schema that editors complete from"
+HELP: Final = "print the JSON Schema of rules, for editors"
 EPILOG: Final = """\
 examples:
   headgate rules schema > rules.schema.json
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:  # noqa: ARG001 - every command takes them
     """Print it."""
-    from ...rules.schema import schema_text  # noqa: PLC0415 - not for every start
+    from ...rules.format.schema import schema_text  # noqa: PLC0415 - not for every start
 
     sys.stdout.write(schema_text())
     return 0

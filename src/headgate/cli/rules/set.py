@@ -11,10 +11,10 @@ from . import _online
 if TYPE_CHECKING:
     import argparse
 
-    from ...rules.editing import Editor, Plan
+    from ...rules.live.editing import Editor, EditPlan
 
 NAME: Final = "set"
-HELP: Final = "add or change rules, and leave the others as they are"
+HELP: Final = "add or change rules, and keep the others"
 EPILOG: Final = f"""\
 {_online.PLACES}
 A value is JSON if it can be read as such, else text. An empty one removes the
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what", metavar="FILE | RULE", help="rules in a file ('-': stdin), or an id"
     )
-    parser.add_argument("fields", metavar="FIELD=VALUE", nargs="*", help="what the rule gets")
+    parser.add_argument("fields", metavar="FIELD=VALUE", nargs="*", help="fields to set")
     _online.add_edit(parser)
 
 
@@ -49,8 +49,8 @@ def _set(args: argparse.Namespace) -> int:
         return _online.make(args, _plan(_online.editor(store, args), args))
 
 
-def _plan(editor: Editor, args: argparse.Namespace) -> Plan:
-    from ...rules.parse import parse_rules  # noqa: PLC0415
+def _plan(editor: Editor, args: argparse.Namespace) -> EditPlan:
+    from ...rules.format.parse import parse_rules  # noqa: PLC0415
 
     if args.fields:
         return editor.set_fields(args.what, dict(map(_field, args.fields)))
@@ -61,7 +61,9 @@ def _plan(editor: Editor, args: argparse.Namespace) -> Plan:
 def _field(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise UsageError(f"a field is written FIELD=VALUE, such as rate=20/minute, not {text!r}")
+        raise UsageError(
+            f"a field must have the form FIELD=VALUE, such as rate=20/minute, not {text!r}"
+        )
     if not value:
         return name, None
     try:

@@ -1,4 +1,4 @@
-"""`headgate rules test`: run the cases that a rules file brings along."""
+"""`headgate rules test`: run the test cases of a rules file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import UsageError
-from ...rules.problem import RulesError
+from ...rules.format.problems import RulesError
 from .._terminal import GREEN, RED, Screen, escaped
 from ._load import load_rules
 from ._show import counted, show_problems
@@ -16,47 +16,53 @@ from ._show import counted, show_problems
 if TYPE_CHECKING:
     import argparse
 
-    from ...rules.cases import RuleCase
+    from ...rules.format.cases import RuleCase
     from ...rules.request import Request
-    from ...testing.cases import CaseResult, Difference, StepResult
+    from ...testing.cases import CaseMismatch, CaseResult, StepResult
 
 NAME: Final = "test"
 HELP: Final = "run the tests of a rules file"
 EPILOG: Final = """\
-Cases stand under `tests:` in the file. Each sends a request some times, on a
-clock that only it moves, and says which rules must apply and what the last
-answer must be.
+Cases are under `tests:` in the file. Each sends a request one or more times, on
+a clock that only the case moves, and says which rules must apply and what the
+last answer must be. A store has no cases: give a file with --tests.
 
 examples:
   headgate rules test rules.yaml
   headgate rules test --json rules.yaml
+  headgate rules test zookeeper://localhost --tests rules.yaml
 
-exit codes: 0 all passed, 1 some failed or the rules are bad, 2 wrong usage or
-no tests
+exit codes: 0 all passed, 1 some failed or the rules are invalid, 2 wrong usage
+or no tests
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the command line."""
-    parser.usage = "headgate rules test FILE [--json]"
+    parser.usage = "headgate rules test FILE|URL [--tests FILE] [--json]"
     parser.epilog = EPILOG
-    parser.add_argument("file", metavar="FILE", help="a rules file; '-' reads stdin")
+    parser.add_argument(
+        "file", metavar="FILE | URL", help="a rules file, '-' for stdin, or the URL of a source"
+    )
+    parser.add_argument("--tests", metavar="FILE", help="take the cases from this file instead")
     parser.add_argument("--json", action="store_true", help="print JSON, one line per case")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run every case, and show those that failed."""
-    from ...rules.cases import read_cases  # noqa: PLC0415 - not for every start
+    from ...rules.format.cases import read_cases  # noqa: PLC0415 - not for every start
     from ...testing.cases import run_cases  # noqa: PLC0415
 
     try:
-        parsed = load_rules(args.file)
-        cases = read_cases(parsed)
+        parsed = load_rules(args.file, as_nodes_do=True)
+        cases = read_cases(parsed if args.tests is None else load_rules(args.tests))
     except RulesError as error:
         show_problems(error.problems)
         return 1
     if not cases:
-        raise UsageError(f"{args.file} has no tests; write some under `tests:`")
+        named = args.tests or args.file
+        more = "" if args.tests else ", or give a file with tests with --tests"
+        raise UsageError(f"{named} has no tests; write some under `tests:`{more}")
     results = []
     for result in run_cases(parsed.rules, cases):
         results.append(result)
@@ -111,7 +117,7 @@ def _request_text(request: Request) -> str:
     return escaped(text)
 
 
-def _pair(one: Difference) -> tuple[str, str]:
+def _pair(one: CaseMismatch) -> tuple[str, str]:
     return _value(one.field, one.expected), _value(one.field, one.got)
 
 

@@ -23,31 +23,31 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
 
 
-def limited(function: Callable[P, R], acquire: Callable[[], object]) -> Callable[P, R]:
-    """The function, acquiring at every call."""
+def limited(function: Callable[P, R], acquire: Callable[P, object]) -> Callable[P, R]:
+    """The function, acquiring on every call; `acquire` gets the arguments."""
 
     @functools.wraps(function)
     def acquiring(*args: P.args, **kwargs: P.kwargs) -> R:
-        acquire()
+        acquire(*args, **kwargs)
         return function(*args, **kwargs)
 
     return acquiring
 
 
 def limited_async(
-    function: Callable[P, R], acquire: Callable[[], Awaitable[object]]
+    function: Callable[P, R], acquire: Callable[P, Awaitable[object]]
 ) -> Callable[P, R]:
     """The same for a function that `is_async`."""
     asynchronous: Callable[P, Any] = function
 
     @functools.wraps(function)
     async def acquiring(*args: P.args, **kwargs: P.kwargs) -> Any:
-        await acquire()
+        await acquire(*args, **kwargs)
         return await asynchronous(*args, **kwargs)
 
     @functools.wraps(function)
     async def generating(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[Any, Any]:
-        await acquire()
+        await acquire(*args, **kwargs)
         inner = asynchronous(*args, **kwargs)
         step = anext(inner)
         try:  # What `yield from` would do, which async generators do not have.

@@ -1,7 +1,7 @@
-"""Kind: what a charge does to the limit that it names.
+"""ChargeKind: what a charge does to its limit.
 
-Not in `charge.py`, which is also compiled: compiled code refuses, in its own words, what is no instance of a class that it has
-compiled as well.
+Not in `charge.py`, which is also compiled: compiled code refuses instances of classes that are not compiled, with its
+own message.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class Kind(Enum):
+class ChargeKind(Enum):
     """What a charge does."""
 
     TAKE = "take"

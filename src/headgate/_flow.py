@@ -1,10 +1,9 @@
 """How to wait, without waiting: the logic of `acquire` and `slot`, free of I/O.
 
-A flow is a generator. It yields what it wants done (ask the engine, pause, give something back) and is
-sent the result; of the two short drivers in `driver.py` one does it by blocking and one by awaiting, so the
-logic exists once. An exception that hits the driver in the middle (a cancelled task, Ctrl-C) is thrown into
-the flow, which tidies up and lets it pass. A tidy-up that fails is logged by the driver: it never hides the
-exception that caused it.
+A flow is a generator. It yields what it wants done (ask the engine, pause, give something back) and is sent the result;
+of the two short drivers in `_drivers.py` one blocks and one awaits, so the logic exists once. An exception that hits
+the driver in the middle (a cancelled task, Ctrl-C) is thrown into the flow, which cleans up and re-raises it. If the
+clean-up fails, the driver logs that; it never hides the original exception.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from .algorithms import TokenBucket
 from .algorithms.base import MAX_EXACT
-from .charge import Kind, Request
-from .errors import RateLimitExceeded, UsageError, may_have_happened
+from .charge import ChargeSet
+from .charge_kind import ChargeKind
+from .errors import RateLimitExceeded, UsageError
 
 if TYPE_CHECKING:
     from .decision import Decision
 
 FOREVER_US: Final = MAX_EXACT // 512
-"""Longer than any line; in the fractions a bucket counts in it is still an exact number."""
+"""Longer than any wait in line, and still exact in the fractions that a bucket counts in."""
 MAX_JITTER_US: Final = 50_000
 FIRST_POLL_US: Final = 5_000
 LAST_POLL_US: Final = 200_000
@@ -31,15 +31,15 @@ LAST_POLL_US: Final = 200_000
 class Ask(NamedTuple):
     """Put this request to the engine, and send back the decision."""
 
-    request: Request
+    request: ChargeSet
 
 
 class Pause(NamedTuple):
-    """Wait so long."""
+    """Sleep for this long."""
 
     duration_us: int
     key: str
-    """What for; the log tells."""
+    """What the caller waits for, for the log."""
 
 
 class Leave(NamedTuple):
@@ -48,45 +48,36 @@ class Leave(NamedTuple):
     decision: Decision
 
 
-class Release(NamedTuple):
-    """Let go of slots that this request may have been given."""
-
-    request: Request
-
-
-Step: TypeAlias = Ask | Pause | Leave | Release
+Step: TypeAlias = Ask | Pause | Leave
 Flow: TypeAlias = Generator[Step, Any, "Decision"]
 Now: TypeAlias = Callable[[], int]
 
 
-def acquire(request: Request, timeout: float | None, now_us: Now) -> Flow:
-    """Come back with the units, or raise `RateLimitExceeded`.
+def acquire(
+    request: ChargeSet, timeout: float | None, now_us: Now, denied: Decision | None = None
+) -> Flow:
+    """Return with the units, or raise `RateLimitExceeded`. `denied` is the answer if the caller has already asked.
 
-    A token bucket books the next free slot at once, first come, first served. Other algorithms are
-    asked again when they said a retry could pass, a little later for each caller so that not all of them
-    return in the same instant. Where a denial would make things worse, the flow peeks first. A wait that
-    cannot end before the timeout is not begun.
+    A token bucket books the next free unit at once, first come, first served. Other algorithms are retried after their
+    `retry_after`, plus jitter, so that callers do not all return at the same time. If a denial would count against the
+    caller, the flow peeks first. A wait that cannot end before the timeout is not started.
     """
-    timeout_us = _microseconds(timeout)
+    timeout_us = require_timeout(timeout)
     if timeout_us and _has_line(request):
         return (yield from _stand_in_line(request, timeout_us))
-    return (yield from _ask_again(request, timeout_us, now_us))
+    return (yield from _ask_again(request, timeout_us, now_us, denied))
 
 
-def hold(request: Request, timeout: float | None, now_us: Now) -> Flow:
-    """Come back with slots, or raise `RateLimitExceeded`.
+def hold(request: ChargeSet, timeout: float | None, now_us: Now) -> Flow:
+    """Return with slots, or raise `RateLimitExceeded`.
 
-    A slot may be let go at any moment, so the flow asks again soon, then less and less often.
+    A slot may be released at any time, so the flow retries soon, then less and less often. If a call fails, slots may
+    have been granted anyway: the caller releases them.
     """
-    deadline_us = now_us() + _microseconds(timeout)
+    deadline_us = now_us() + require_timeout(timeout)
     poll_us = FIRST_POLL_US
     while True:
-        try:
-            decision: Decision = yield Ask(request)
-        except BaseException as error:
-            if may_have_happened(error):
-                yield Release(request)  # The answer was lost; the slot may be ours.
-            raise
+        decision: Decision = yield Ask(request)
         left_us = deadline_us - now_us()
         if decision:
             return decision
@@ -97,7 +88,7 @@ def hold(request: Request, timeout: float | None, now_us: Now) -> Flow:
         poll_us = min(2 * poll_us, LAST_POLL_US)
 
 
-def _stand_in_line(request: Request, timeout_us: int) -> Flow:
+def _stand_in_line(request: ChargeSet, timeout_us: int) -> Flow:
     decision: Decision = yield Ask(request._replace(wait_us=timeout_us))
     if not decision:
         raise RateLimitExceeded(decision)
@@ -111,11 +102,12 @@ def _stand_in_line(request: Request, timeout_us: int) -> Flow:
     return decision.after_waiting()
 
 
-def _ask_again(request: Request, timeout_us: int, now_us: Now) -> Flow:
+def _ask_again(request: ChargeSet, timeout_us: int, now_us: Now, denied: Decision | None) -> Flow:
     deadline_us = now_us() + timeout_us
     peek = _peek_of(request) if timeout_us else None
     while True:
-        decision: Decision = yield Ask(peek or request)
+        decision: Decision = (yield Ask(peek or request)) if denied is None else denied
+        denied = None
         if decision and peek is not None:
             decision = yield Ask(request)
         if decision:
@@ -128,23 +120,26 @@ def _ask_again(request: Request, timeout_us: int, now_us: Now) -> Flow:
         yield Pause(min(retry_after_us + jitter_us, left_us), decision.key)
 
 
-def _has_line(request: Request) -> bool:
+def _has_line(request: ChargeSet) -> bool:
     """Whether the units can be booked ahead: one bucket, and no reservation to settle later."""
     limits = [limit for charge in request.charges for limit in charge.limits]
     return len(limits) == 1 and isinstance(limits[0], TokenBucket) and not request.reserve_us
 
 
-def _peek_of(request: Request) -> Request | None:
-    """The same question without the denial, where one would count."""
+def _peek_of(request: ChargeSet) -> ChargeSet | None:
+    """The same request as a peek, if a denial would count."""
     if not any(limit.counts_denials for charge in request.charges for limit in charge.limits):
         return None
-    charges = [charge.of_kind(Kind.PEEK) for charge in request.charges]
-    return Request(tuple(charges))
+    charges = [charge.of_kind(ChargeKind.PEEK) for charge in request.charges]
+    return ChargeSet(tuple(charges))
 
 
-def _microseconds(timeout: float | None) -> int:
+def require_timeout(timeout: float | None) -> int:
+    """A timeout in microseconds; an invalid one is refused."""
     if timeout is None:
         return FOREVER_US
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
-        raise UsageError(f"a timeout is a number of seconds from 0 up, or None, not {timeout!r}")
+        raise UsageError(
+            f"a timeout must be a number of seconds, at least 0, or None, not {timeout!r}"
+        )
     return round(min(timeout, FOREVER_US / 1_000_000) * 1_000_000)

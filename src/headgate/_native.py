@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 else:
 
     def mypyc_attr(**_: object) -> Callable[[type], type]:
-        """Say more of a class than its source does."""
+        """Annotate a class for the compiler."""
         return lambda decorated: decorated
