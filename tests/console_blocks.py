@@ -2,7 +2,7 @@
 
 A line that begins with `$` is a command; the lines below it are what it prints, with `...` for what differs from run to run.
 `$ headgate …` runs in this process, `$ cat FILE` shows a file, `$ curl …` asks the service that `HEADGATE_URL` names in the place of
-the one at its usual address; nothing else is known here. Variables are those of the environment. Exit codes are not shown, so a command that fails must say so in what it prints.
+the one at its usual address, and so does `$ redis-cli -p 7379 …` with `NODE`; nothing else is known here. Variables are those of the environment. Exit codes are not shown, so a command that fails must say so in what it prints.
 """
 
 import contextlib
@@ -53,7 +53,11 @@ def _run(command: str) -> str:
         return Path(words[1]).read_text()
     if words[0] == "curl":
         asked = [word.replace(USUAL_ADDRESS, os.environ["HEADGATE_URL"]) for word in words]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout + "\n"
+        shown = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+        return shown.removesuffix("\n") + "\n"
+    if words[:3] == ["redis-cli", "-p", "7379"]:
+        asked = ["redis-cli", "-u", os.environ["NODE"], *words[3:]]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
     assert words[0] == "headgate", command
     output = io.StringIO()
     terminal: Any = output

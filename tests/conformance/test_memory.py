@@ -43,6 +43,6 @@ class TestReloadedMemoryEngine(EngineConformance):
 
     @pytest.fixture
     def engine(self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Engine:
-        monkeypatch.setattr("headgate.engines._table.MIN_TURN_US", 1)
-        monkeypatch.setattr("headgate.engines._core.SWEEP_PER_KEY", 1)
+        monkeypatch.setattr("headgate.engines._state_table.MIN_TURN_US", 1)
+        monkeypatch.setattr("headgate.engines._state_store.SWEEP_PER_KEY", 1)
         return MemoryEngine(clock=clock)

@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.algorithms.base import MAX_EXACT
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
-from headgate.guards.deny_cache import AsyncDenyCache, DenyCache
+from headgate.guards import deny_cache, never
+from headgate.guards.deny_cache import DenyCache
+from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
 from headgate.testing import Blocking
 from headgate.testing.conformance import EngineConformance
+from tests.conformance.settled_by_token import SettledByToken
 from tests.servers.fixtures import on_flavours
+from tests.servers.redis.older_nodes import old_and_new
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Self
+    from collections.abc import Iterator
 
     from headgate import Engine
-    from headgate.charge import Request
-    from headgate.decision import Decision
     from headgate.testing import ManualClock
     from tests.servers.redis import Cluster, RedisServer, SentinelGroup
 
@@ -50,6 +52,18 @@ class TestRedisEngine(EngineConformance):
         engine.close()
 
 
+class TestOldAndNewNodes(EngineConformance):
+    """A fleet that is upgraded one by one: each call is made by a node of either version."""
+
+    programs = SHARE
+
+    @pytest.fixture
+    def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
+        engine = old_and_new(patient(redis_server), clock)
+        yield engine
+        engine.close()
+
+
 class TestAsyncRedisEngine(EngineConformance):
     programs = SHARE
 
@@ -60,6 +74,15 @@ class TestAsyncRedisEngine(EngineConformance):
         engine.close()
 
 
+@pytest.fixture
+def _all_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have also that asked which can never fit: without the engine nobody knows what is left, and a story tells it."""
+    monkeypatch.setattr(deny_cache, "capacity", lambda _: MAX_EXACT)
+    monkeypatch.setattr(deny_cache, "certain_denial", lambda _: None)
+    monkeypatch.setattr(never, "capacity", lambda _: MAX_EXACT)
+
+
+@pytest.mark.usefixtures("_all_asked")
 class TestDenyCachedRedisEngine(EngineConformance):
     """The clock that the cache counts by moves with the test's, so nothing may differ at all."""
 
@@ -67,17 +90,19 @@ class TestDenyCachedRedisEngine(EngineConformance):
 
     @pytest.fixture
     def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
-        engine = DenyCache(RedisEngine(patient(redis_server), clock=clock))
+        engine = GuardedEngine(RedisEngine(patient(redis_server), clock=clock), DenyCache(clock))
         yield engine
         engine.close()
 
 
+@pytest.mark.usefixtures("_all_asked")
 class TestDenyCachedAsyncRedisEngine(EngineConformance):
     programs = SHARE
 
     @pytest.fixture
     def engine(self, redis_server: RedisServer, clock: ManualClock) -> Iterator[Engine]:
-        engine = Blocking(AsyncDenyCache(AsyncRedisEngine(patient(redis_server), clock=clock)))
+        redis = AsyncRedisEngine(patient(redis_server), clock=clock)
+        engine = Blocking(AsyncGuardedEngine(redis, DenyCache(clock)))
         yield engine
         engine.close()
 
@@ -102,34 +127,6 @@ class TestAsyncSentinel(EngineConformance):
         engine = Blocking(AsyncRedisEngine(patient(redis_sentinel), clock=clock))
         yield engine
         engine.close()
-
-
-class SettledByToken:
-    """An engine on Cluster, for stories that settle by the name they reserved under.
-
-    There a reservation lies in the slot of its key, and the token that the decision carries says where;
-    everybody but a story settles by that one.
-    """
-
-    def __init__(self, engine: Engine, tokens: dict[str, str] | None = None) -> None:
-        self._engine = engine
-        self._tokens = {} if tokens is None else tokens
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def scoped(self, namespace: str) -> Self:
-        return type(self)(self._engine.scoped(namespace), self._tokens)
-
-    def decide(self, requests: Sequence[Request]) -> list[Decision]:
-        decisions = self._engine.decide(requests)
-        for request, decision in zip(requests, decisions, strict=True):
-            if request.token is not None and decision.token is not None:
-                self._tokens[request.token] = decision.token
-        return decisions
-
-    def settle(self, token: str, actual: int) -> bool:
-        return self._engine.settle(self._tokens.get(token, token), actual)
 
 
 @on_flavours("redis_cluster", "redis-7.0")

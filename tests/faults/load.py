@@ -89,7 +89,7 @@ class AsyncLoad:
                 self.record.note(started, await self._hit(self._key, 1))
             except EngineError as error:
                 self.record.note(started, error)
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(self._pause_s)  # The pace of a real caller.
 
 
 class ThreadLoad:

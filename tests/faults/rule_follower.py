@@ -2,7 +2,7 @@
 
     python rule_follower.py URL STATE_DIR LOG
 
-Every line of the log is one set that was in use: when it came, its version, and the limit of every rule.
+Every line of the log is one set that was in use: when it came, its version, the limit of every rule, and the alarm.
 """
 
 import json
@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from headgate.rules.live import LiveRules
-from headgate.rules.opening import open_rules
+from headgate.rules.live.following import LiveRules
+from headgate.rules.live.opening import open_rules
 
 
 def main(url: str, state_dir: str, log: str) -> None:
@@ -28,6 +28,7 @@ def main(url: str, state_dir: str, log: str) -> None:
                         "at": time.monotonic(),
                         "version": now.version,
                         "limits": {rule.rule_id: rule.limits[0].limit for rule in rules},
+                        "alarm": now.alarm,
                     }
                 ),
                 file=lines,

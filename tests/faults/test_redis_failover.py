@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import Charge, EngineError, MemoryEngine
-from headgate.charge import Request
+from headgate.charge import ChargeSet
 from headgate.engines.redis.aio import AsyncRedisEngine
+from headgate.engines.redis.cross_slot import Group, groups_of
 from headgate.engines.redis.keys import slot_of
-from headgate.engines.redis.spread import groups_of
 from headgate.engines.redis.sync import RedisEngine
 from tests.faults.load import AsyncLoad, ThreadLoad, report, window_of
 from tests.servers.fixtures import on_flavours
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.decision import Decision
     from tests.servers.redis import Cluster, SentinelGroup
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
 PLENTY = window_of(1_000_000)
 RESUME_S = 1.0
@@ -44,13 +44,13 @@ def test_callers_resume_when_sentinel_has_a_new_master(redis_sentinel: SentinelG
     async def main() -> None:
         engine = AsyncRedisEngine(f"{redis_sentinel.url}?deadline=0.5")
         async with AsyncLoad(engine.bind(limit), "key", 4, 0.02) as record:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.5)  # Of load.
             before = record.allowed
             old = await asyncio.to_thread(redis_sentinel.kill_master)
             killed = time.monotonic()
             await asyncio.to_thread(redis_sentinel.wait_for_master, other_than=old)
             known = time.monotonic()
-            await asyncio.sleep(RESUME_S)
+            await asyncio.sleep(RESUME_S)  # Of load, for callers to resume in.
         resumed_s = record.first_allowed_after(known)
         # Now spend the rest: the limit must hold on the new master, but for what was never replicated.
         hit: Any = engine.bind(limit)
@@ -76,10 +76,10 @@ def test_a_demoted_master_with_live_connections_is_left_for_the_new_one(
     """Peers answer READONLY until they are restarted."""
     engine = RedisEngine(redis_sentinel.url)
     with ThreadLoad(engine.bind(PLENTY), "key", 4) as record:
-        time.sleep(0.2)
+        time.sleep(0.2)  # Of load.
         redis_sentinel.fail_over()
         known = time.monotonic()
-        time.sleep(0.5)
+        time.sleep(0.5)  # Of load, for callers to resume in.
     engine.close()
     resumed_s = record.first_allowed_after(known)
     report(f"resumed {resumed_s:.3f} s after the new master was known, told {dict(record.told)}")
@@ -114,12 +114,12 @@ def test_a_dead_cluster_master_is_replaced_and_nobody_else_notices(redis_cluster
             AsyncLoad(hit, "key", 4, 0.01) as hurt,
             AsyncLoad(hit, other, 4, 0.01) as spared,
         ):
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.3)  # Of load.
             old = await asyncio.to_thread(redis_cluster.kill_owner, slot)
             killed = time.monotonic()
             await asyncio.to_thread(redis_cluster.wait_for_owner, slot, other_than=old)
             known = time.monotonic()
-            await asyncio.sleep(RESUME_S)
+            await asyncio.sleep(RESUME_S)  # Of load, for callers to resume in.
         ledger = (await engine.usage("key", PLENTY)).used
         other_ledger = (await engine.usage(other, PLENTY)).used
         await engine.aclose()
@@ -148,7 +148,7 @@ def test_a_slot_that_moves_under_load_counts_nobody_twice(redis_cluster: Cluster
                 if target is not redis_cluster.owner(slot):
                     await asyncio.to_thread(redis_cluster.move_slot, slot, target)
                     moves += 1
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # Of load between two moves.
         ledger = (await engine.usage("key", PLENTY)).used
         await engine.aclose()
         report(f"{record.allowed} admissions through {moves} moves, {len(record.errors)} errors")
@@ -212,7 +212,7 @@ def test_charges_in_many_slots_never_exceed_a_limit_and_leave_no_debt(
     async def main() -> None:
         engine = AsyncRedisEngine(redis_cluster.url)
         small, large = window_of(20), window_of(50)
-        request = Request((Charge("large", large), Charge("small", small)))
+        request = ChargeSet((Charge("large", large), Charge("small", small)))
         allowed = 0
         for _ in range(8):
             decisions = await asyncio.gather(*(engine.decide([request]) for _ in range(10)))
@@ -233,9 +233,9 @@ def test_charges_in_many_slots_never_exceed_a_limit_and_leave_no_debt(
 SPREAD = [f"key {number}" for number in range(4)]
 
 
-def spread_request() -> Request:
+def spread_request() -> ChargeSet:
     """One unit each of keys in different slots."""
-    return Request(tuple(Charge(key, PLENTY) for key in SPREAD))
+    return ChargeSet(tuple(Charge(key, PLENTY) for key in SPREAD))
 
 
 @on_flavours("redis_cluster", "redis-7.0")
@@ -248,7 +248,7 @@ def test_a_caller_that_is_cancelled_between_the_slots_leaves_no_debt(
         await engine.decide([request])
         for number in range(60):
             task = asyncio.create_task(engine.decide([request]))
-            await asyncio.sleep(number * 0.0001)
+            await asyncio.sleep(number * 0.0001)  # Each is cancelled a little later on its way.
             task.cancel()
             await asyncio.wait([task])
             allowed += not task.cancelled()
@@ -266,18 +266,19 @@ def test_an_interrupt_between_the_slots_leaves_no_debt(
     redis_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = RedisEngine(f"{redis_cluster.url}?deadline=10")
-    decide, asked = engine._decide, 0
+    decide, asked, request = engine._decide_one, 0, spread_request()
 
-    def interrupted(*args: Any) -> Any:
+    def interrupted(*args: Any, **how: Any) -> Any:
         nonlocal asked
-        asked += 1
+        asked += not how.get("look")
         if asked == 3:
             raise KeyboardInterrupt
-        return decide(*args)
+        return decide(*args, **how)
 
-    monkeypatch.setattr(engine, "_decide", interrupted)
+    monkeypatch.setattr(engine, "_decide_one", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        engine._decide_spread(spread_request(), _groups(engine))
+        engine._decide_across_slots(request, groups_of(request, engine._operations.codec.keys.tag))
+    assert asked == 3
     assert [engine.usage(key, PLENTY).used for key in SPREAD] == [0] * len(SPREAD)
     engine.close()
 
@@ -290,21 +291,26 @@ def test_what_cannot_be_given_back_does_not_keep_the_rest(
     engine = RedisEngine(f"{redis_cluster.url}?deadline=10")
     run, ends, settled = engine._run, set(), 0
 
-    def failing(errand: Any, until: float | None = None) -> Any:
+    def failing(routed: Any, until: float | None = None) -> Any:
         nonlocal settled
-        if errand.script.name == "settle":
+        if routed.script.name == "settle":
             settled += 1
             if settled == 1:
                 raise EngineError("lost", transient=True)
         else:
             ends.add(until)
-        return run(errand, until)
+        return run(routed, until)
 
     full = window_of(1)
     assert engine.bind(full)("full", 1)
     monkeypatch.setattr(engine, "_run", failing)
-    monkeypatch.setattr(engine, "_look", lambda request, _: _allowed(request))
-    request = Request((*spread_request().charges, Charge("full", full)))
+    decide = engine._decide_one
+
+    def blind(request: ChargeSet, *args: Any, **how: Any) -> Any:
+        return _allowed(request) if how.get("look") else decide(request, *args, **how)
+
+    monkeypatch.setattr(engine, "_decide_one", blind)
+    request = ChargeSet((*spread_request().charges, Charge("full", full)))
     (decision,) = engine.decide([request])
     assert not decision
     monkeypatch.undo()
@@ -314,10 +320,10 @@ def test_what_cannot_be_given_back_does_not_keep_the_rest(
     engine.close()
 
 
-def _allowed(request: Request) -> Decision:
+def _allowed(request: ChargeSet) -> Decision:
     """As if there were room for everything."""
     return MemoryEngine().decide([request])[0]
 
 
-def _groups(engine: RedisEngine) -> list[Request]:
+def _groups(engine: RedisEngine) -> list[Group]:
     return groups_of(spread_request(), engine._operations.codec.keys.tag)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,12 @@ from headgate import (
     SlidingWindow,
     TokenBucket,
 )
+from headgate.algorithms.adaptive import CANDIDATES
 from headgate.engines.redis.scripts import Script, library, script
 from headgate.engines.redis.sync import RedisEngine
 from tests.faults.load import LONG_US, report, window_of
 from tests.servers.fixtures import installed, on_flavours
+from tests.servers.process import wait_until
 from tests.servers.redis import standalone
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ def test_a_clock_that_steps_back_an_hour_freezes_no_key(flavour: str) -> None:
         waiting = {limit.name: (hit, patience) for hit, limit, patience in hits}
         while waiting:
             assert time.monotonic() - stepped < 4.0, waiting.keys()
-            time.sleep(0.05)
+            time.sleep(0.05)  # The server's clock runs on by itself.
             for name, (hit, patience) in list(waiting.items()):
                 # Backoff is asked when it may pass: asking earlier makes it wait longer.
                 if time.monotonic() - stepped > patience and hit(name, 1):
@@ -88,6 +91,82 @@ def test_a_clock_that_steps_forward_gives_a_window_early_and_no_more(flavour: st
         server.clock.step(HOUR_S)
         assert [bool(engine.bind(bucket)("key", 1)) for _ in range(6)] == [True] * 5 + [False]
         engine.close()
+
+
+WIDE_US = 2 * SECOND_US
+FAILOVERS = 100
+MASTERS_LIMITS: list[Limit] = [
+    FixedWindow(5, WIDE_US),
+    SlidingWindow(5, WIDE_US),
+    SlidingLog(5, WIDE_US),
+    TokenBucket(5, WIDE_US),
+    ExponentialBackoff(5, WIDE_US, denials_per_level=1_000_000),
+    *(Adaptive(5, WIDE_US, chosen=one) for one in CANDIDATES),
+    Concurrency(5, WIDE_US),
+]
+
+
+def most(limit: Limit, from_us: int, to_us: int) -> int:
+    """What a key that was never used may be given between two moments."""
+    chosen = limit.chosen if isinstance(limit, Adaptive) else limit.name
+    if chosen == TokenBucket.name:
+        return 5 + 5 * (to_us - from_us) // WIDE_US
+    if chosen in {SlidingLog.name, Concurrency.name}:
+        return 5 + 5 * ((to_us - from_us) // WIDE_US)
+    return 5 + 5 * (to_us // WIDE_US - from_us // WIDE_US)
+
+
+def server_us(server: RedisServer) -> int:
+    seconds, us = server.call("TIME")
+    return int(seconds) * SECOND_US + int(us)
+
+
+def take_over(new: RedisServer, old: RedisServer) -> None:
+    """`new` has all that `old` has, and becomes its master."""
+    wait_until(lambda: new.has_all_of(old), "the replica has every write of its master")
+    new.follow(None)
+    old.follow(new)
+    wait_until(old.in_sync, "the old master follows the new one")
+
+
+@pytest.mark.parametrize("flavour", ["redis-7.0", "valkey-9"])
+@pytest.mark.parametrize("behind_s", [1.0, 0.002])
+def test_masters_whose_clocks_differ_give_what_the_way_between_them_gives_once(
+    flavour: str, behind_s: float
+) -> None:
+    """On each of them all that there is is asked for, over the ends of windows."""
+    with (
+        installed(),
+        standalone(flavour, movable_clock=True) as ahead,
+        standalone(flavour, movable_clock=True) as behind,
+    ):
+        assert behind.clock is not None
+        behind.clock.step(-behind_s)
+        behind.follow(ahead)
+        wait_until(behind.in_sync, "the replica has begun")
+        engines = {ahead: RedisEngine(ahead.url), behind: RedisEngine(behind.url)}
+        given: Counter[Limit] = Counter()
+        master, other = ahead, behind
+        from_us = server_us(behind)
+        for _ in range(FAILOVERS):
+            for number, limit in enumerate(
+                MASTERS_LIMITS
+            ):  # Those of one identity have a key each.
+                hit = engines[master].bind(limit)
+                while hit(f"key {number}", 1):
+                    given[limit] += 1
+            take_over(other, master)
+            master, other = other, master
+        to_us = server_us(ahead)
+        for engine in engines.values():
+            engine.close()
+        bounds = {limit: most(limit, from_us, to_us) for limit in MASTERS_LIMITS}
+        passed_s = (to_us - from_us) / SECOND_US
+        report(
+            f"{max(given.values())} of {max(bounds.values())} at most in {passed_s:.1f} s and {FAILOVERS} failovers"
+        )
+        for limit, bound in bounds.items():
+            assert 5 <= given[limit] <= bound, limit
 
 
 def upgraded(server: RedisServer) -> Script:

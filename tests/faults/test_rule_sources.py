@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,61 +16,25 @@ from typing import Any
 
 import pytest
 
-from headgate.rules.editing import Editor
-from headgate.rules.lastgood import LastGood
-from headgate.rules.live import LiveRules
-from headgate.rules.sources.base import SourceError, Store, VersionConflict
+from headgate.rules.live.editing import Editor
+from headgate.rules.live.following import LiveRules
+from headgate.rules.live.last_good import LastGood
+from headgate.rules.sources.base import RuleStore, SourceError, VersionConflict
 from headgate.rules.sources.etcd import EtcdStore
 from headgate.rules.sources.opening import open_store
+from tests.faults.followers import Follower, by_another_tool
 from tests.servers.etcd import Etcd
 from tests.servers.process import wait_until
 from tests.servers.rule_stores import fresh_url
 from tests.servers.zookeeper import ZooKeeper
 
+pytestmark = pytest.mark.heavy
+
 CHANGES = int(os.environ.get("HEADGATE_RULE_CHANGES", "120"))
 SEED = int(os.environ.get("HEADGATE_SEED", "7"))
-FOLLOWER = Path(__file__).with_name("rule_follower.py")
 SESSION_SECONDS = 2.0
 FIRST = 100_000
 """The first limit; ten in a row are then near enough to each other for the guard."""
-
-
-class Follower:
-    """A process that follows, and its log."""
-
-    def __init__(self, url: str, folder: Path, name: str) -> None:
-        self.log = folder / f"{name}.log"
-        self.log.touch()
-        self._errors = (folder / f"{name}.err").open("wb")
-        self._command: list[str | Path] = [
-            sys.executable,
-            FOLLOWER,
-            url,
-            folder / f"{name}-state",
-            self.log,
-        ]
-        self.process = self._started()
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(self._command, stderr=self._errors, stdout=self._errors)
-
-    def restart(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.process = self._started()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._errors.close()
-
-    def lines(self) -> list[Any]:
-        text = self.log.read_text()
-        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-    def has(self, counter: int) -> bool:
-        lines = self.lines()
-        return bool(lines) and bool(lines[-1]["limits"]["counter"] >= counter)
 
 
 def limits_after(change: int) -> dict[str, int]:
@@ -102,7 +65,7 @@ def alike(limit: int, count: int = 4) -> dict[str, int]:
     return {"counter": limit, **{f"rule-{at}": limit for at in range(count - 1)}}
 
 
-def push(store: Store, limits: dict[str, int], description: str = "") -> int:
+def push(store: RuleStore, limits: dict[str, int], description: str = "") -> int:
     """Push until it is in, as a person would; returns the version."""
     deadline = time.monotonic() + 30
     while True:
@@ -114,11 +77,11 @@ def push(store: Store, limits: dict[str, int], description: str = "") -> int:
         except SourceError as error:
             if not error.transient or time.monotonic() > deadline:
                 raise
-            time.sleep(0.05)
+            time.sleep(0.05)  # A store that is away may come back.
 
 
 @contextlib.contextmanager
-def a_store(url: str) -> Iterator[Store]:
+def a_store(url: str) -> Iterator[RuleStore]:
     store = open_store(url)
     try:
         yield store
@@ -199,6 +162,7 @@ class Trouble:
 
     def end(self) -> None:
         if self._resume_at:
+            # As long as it was to be silent.
             time.sleep(max(0.0, self._resume_at - time.monotonic()))
             self._resume()
         self._servers.heal()
@@ -312,11 +276,11 @@ def test_a_change_made_with_another_tool_is_noticed(rules_url: str) -> None:
         live = LiveRules(open_store(rules_url))
         try:
             wait_until(lambda: live.stale_seconds == 0, "it listens")
-            _by_another_tool(rules_url, "extra", rules_with({"extra": 10})[1:-1])
+            by_another_tool(rules_url, "extra", rules_with({"extra": 10})[1:-1])
             wait_until(lambda: "extra" in live.current.by_id, "it was noticed")
-            _by_another_tool(rules_url, "extra", rules_with({"extra": 9})[1:-1])
+            by_another_tool(rules_url, "extra", rules_with({"extra": 9})[1:-1])
             wait_until(lambda: live.rules["extra"].limits[0].limit == 9, "it was noticed")
-            _by_another_tool(rules_url, "extra", None)
+            by_another_tool(rules_url, "extra", None)
             wait_until(lambda: "extra" not in live.current.by_id, "it was noticed")
             assert live.problem is None
         finally:
@@ -355,43 +319,12 @@ def test_a_rule_that_is_too_large_for_the_server_is_refused_before_writing(rules
         version = store.read().version
         big = json.loads(rules_with(alike(10)))
         big[1]["description"] = "x" * 1_600_000
-        from headgate.rules.sources.base import Change, Edit  # noqa: PLC0415 - below the parser's own bound
+        from headgate.rules.sources.base import Edit, RuleChange  # noqa: PLC0415 - below the parser's own bound
 
-        change = Change(rule_id="rule-0", name="rule-0", before=None, after=json.dumps(big[1]))
+        change = RuleChange(rule_id="rule-0", name="rule-0", before=None, after=json.dumps(big[1]))
         edit = Edit(action="set", author="tester", at=0.0, changes=(change,))
         with pytest.raises(
             SourceError, match=r"'rule-0' has 1,600,\d+ bytes and .* at most; nothing"
         ):
             store.commit(edit, store.read_for_edit())
         assert store.read().version == version
-
-
-def _by_another_tool(url: str, name: str, data: bytes | None) -> None:
-    """Change one node with a client that knows nothing of Headgate."""
-    scheme, _, rest = url.partition("://")
-    hosts, _, path = rest.partition("/")
-    if scheme == "zookeeper":
-        from kazoo.client import KazooClient  # noqa: PLC0415
-
-        client = KazooClient(hosts)
-        client.start()
-        try:
-            if data is None:
-                client.delete(f"/{path}/{name}")
-            elif client.exists(f"/{path}/{name}"):
-                client.set(f"/{path}/{name}", data)
-            else:
-                client.create(f"/{path}/{name}", data)
-        finally:
-            client.stop()
-            client.close()
-        return
-    import base64  # noqa: PLC0415
-    import http.client  # noqa: PLC0415
-
-    key = base64.b64encode(f"/{path}/{name}".encode()).decode()
-    body = {"key": key} if data is None else {"key": key, "value": base64.b64encode(data).decode()}
-    act = "deleterange" if data is None else "put"
-    with contextlib.closing(http.client.HTTPConnection(hosts.split(",")[0], timeout=5)) as link:
-        link.request("POST", f"/v3/kv/{act}", body=json.dumps(body))
-        assert link.getresponse().status == 200

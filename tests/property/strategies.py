@@ -28,7 +28,13 @@ from headgate.algorithms import (
     TokenBucket,
 )
 from headgate.algorithms.adaptive import CANDIDATES
-from headgate.algorithms.base import MAX_EXACT, MAX_MEMBERS, MAX_WINDOW_US, MIN_WINDOW_US
+from headgate.algorithms.base import (
+    MAX_EXACT,
+    MAX_LEAD_US,
+    MAX_MEMBERS,
+    MAX_WINDOW_US,
+    MIN_WINDOW_US,
+)
 
 T = TypeVar("T")
 
@@ -227,7 +233,9 @@ _FORWARDS: Final = [
     for spans, parts, us in product((0, 0, 0, 1, 1, 2, 3), _PARTS, (0, 1, -1))
 ]
 _STAY: Final = Move(0, 0, 0, back=False)
-_BACKWARDS: Final = [move._replace(back=True) for move in _FORWARDS]
+_AROUND_A_MINUTE: Final = [Move(0, 0, MAX_LEAD_US + us, back=False) for us in (-1, 0, 1, 5)]
+"""As far as a key's time is believed; a key's time is often a little ahead of the last event."""
+_BACKWARDS: Final = [move._replace(back=True) for move in (*_FORWARDS, *60 * _AROUND_A_MINUTE)]
 _AMOUNTS: Final = [Amount(*one) for one in product((0, 0, 0, 64, 64, 32, 1), (1, 0, 2, 3, -1))]
 HUGE: Final = Amount(65, 0)
 """More than any limit; only what is charged by force can be so much."""
@@ -235,7 +243,9 @@ HUGE: Final = Amount(65, 0)
 
 def moved_us(move: Move, limit: Limit) -> int:
     """The move in microseconds; forwards unless it says otherwise."""
-    if isinstance(limit, CalendarWindow):  # A day may have 23 or 25 hours, and all matter.
+    if move.us >= MAX_LEAD_US - 1:
+        move_us = move.us
+    elif isinstance(limit, CalendarWindow):  # A day may have 23 or 25 hours, and all matter.
         move_us = move.spans * DAY_US + move.us * HOUR_US + move.parts // 8 * 60_000_000
     else:
         span = span_us(limit)

@@ -25,12 +25,17 @@ from headgate.algorithms import (
     TokenBucket,
 )
 from headgate.algorithms.adaptive import CANDIDATES
+from headgate.charge import Charge, ChargeSet
+from headgate.engines.memory import MemoryEngine
+from headgate.testing import ManualClock
 from tests.property.strategies import LIMITS, Event, Story, examples, stories, told, windows_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.algorithms import State
+    from headgate.decision import Decision
+
+YEAR_US = 365 * 86_400_000_000
 
 
 class Use(NamedTuple):
@@ -131,64 +136,65 @@ buckets = st.builds(
 
 @dataclass
 class Booking:
-    """Units that were taken, or booked ahead, and of which some may be given back."""
+    """Units that were taken, or booked ahead, and of which some may not be used after all."""
 
     start_us: int
     cost: int
-    mark: State
-    refunded: int = 0
+    token: str | None = None
+    place: Decision | None = None
     unused: int = 0
 
 
 @dataclass
-class Engine:
-    """Keeps the books of one key as an engine does, and knows what was really used."""
+class Played:
+    """One key of the memory engine, and what was really used of it."""
 
     limit: Any
-    now_us: int
-    state: State = None
-    line_ends_us: int = 0
+    start_us: int
     bookings: list[Booking] = field(default_factory=list)
+    names: int = 0
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock(self.start_us / 1_000_000)
+        self.engine = MemoryEngine(clock=self.clock)
 
     def play(self, event: Event) -> None:
-        self.now_us += event.move_us
+        self.clock.advance(us=event.move_us)
         getattr(self, event.verb)(event)
 
-    def book(self, cost: int, after_us: int) -> None:
-        if cost:
-            self.bookings.append(Booking(self.now_us + after_us, cost, self.limit.mark(self.state)))
-
     def take(self, event: Event) -> None:
-        self.state, answer = self.limit.take(self.state, self.now_us, event.cost)
-        if answer[0]:
-            self.book(event.cost, 0)
+        self.names += 1
+        charge, token = Charge("key", self.limit, event.cost), f"{self.names}"
+        (decision,) = self.engine.decide([ChargeSet((charge,), reserve_us=YEAR_US, token=token)])
+        if decision and event.cost:
+            self.bookings.append(Booking(self.clock.now_us(), event.cost, token))
 
     def line_up(self, event: Event) -> None:
         wait_us = event.which * self.limit.window_us // 4
-        self.state, answer = self.limit.line_up(self.state, self.now_us, event.cost, wait_us)
-        self.line_ends_us = self.limit.line_ends_us(self.state, self.now_us)
-        if answer[0]:
-            self.book(event.cost, answer[2])
+        charge = Charge("key", self.limit, event.cost)
+        (decision,) = self.engine.decide([ChargeSet((charge,), wait_us=wait_us)])
+        if decision and event.cost:
+            start_us = self.clock.now_us() + decision.retry_after_us
+            self.bookings.append(Booking(start_us, event.cost, place=decision))
 
     def leave_line(self, event: Event) -> None:
         """Somebody who waits gives up; what stays charged is not used all the same."""
-        waiting = [one for one in self.bookings if one.start_us > self.now_us]
+        waiting = [one for one in self.bookings if one.start_us > self.clock.now_us()]
         if waiting:
-            one = waiting[-1 - event.which % min(2, len(waiting))]
+            one = waiting[event.which % len(waiting)]
             self.bookings.remove(one)
-            self.state = self.limit.leave_line(self.state, one.mark, self.now_us, one.cost)
-            self.line_ends_us = self.limit.line_ends_us(self.state, self.now_us)
+            assert one.place is not None
+            self.engine.leave_line(one.place)
 
     def refund(self, event: Event) -> None:
-        """Settle a booking for less, unless a line waits: then an engine gives nothing back."""
-        if not self.bookings or self.now_us < self.line_ends_us:
-            return
-        one = self.bookings[event.which % len(self.bookings)]
-        cost = min(event.cost, one.cost - one.unused)
-        one.unused += cost
-        self.state, given = self.limit.refund(self.state, one.mark, self.now_us, cost, one.refunded)
-        for other in self.bookings:
-            other.refunded += given
+        """Settle a reservation for less."""
+        open_ones = [one for one in self.bookings if one.token is not None]
+        if open_ones:
+            one = open_ones[event.which % len(open_ones)]
+            token, one.token = one.token, None
+            one.unused = min(event.cost, one.cost)
+            assert token is not None
+            assert self.engine.settle(token, one.cost - one.unused)
 
     def uses(self) -> list[Use]:
         """What was really used, and when."""
@@ -224,11 +230,11 @@ def test_a_token_bucket_admits_at_most_burst_plus_rate_times_time(
 ) -> None:
     """In every interval, counting what was really used: not what was given back, and not too early."""
     story = data.draw(stories(buckets, *verbs, back=False))
-    engine = Engine(story.limit, story.start_us)
+    played = Played(story.limit, story.start_us)
     for event in story.events:
-        engine.play(event)
-    target(float(engine.excess()))
-    assert engine.excess() <= 0
+        played.play(event)
+    target(float(played.excess()))
+    assert played.excess() <= 0
 
 
 @given(story=stories(st.builds(Concurrency, few), "take", "take", "hold", "release", back=False))

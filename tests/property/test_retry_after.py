@@ -84,7 +84,7 @@ def test_a_holder_that_wants_more_slots_waits_only_for_the_others(story: Story) 
             assert not limit.hold(state, now_us + retry_after_us - 1, cost, token)[1][0]
 
 
-@given(story=stories(LIMITS["exponential_backoff"], "take", "force"))
+@given(story=stories(LIMITS["exponential_backoff"], "take", "force", back=False))
 def test_backoff_asks_for_a_pace_that_doubles_with_the_level(story: Story) -> None:
     """A request, not a promise that it will pass then."""
     for one in told(story):

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 
 from headgate.rules.sources import tree
 from headgate.rules.sources.base import Snapshot, SourceError, VersionConflict
-from headgate.rules.sources.nodes import Unsure
+from headgate.rules.sources.tree_nodes import UnknownOutcome
 from tests.unit.rules.sources.memory_tree import Crash, MemoryTree, Shared, an_edit, rule
 
 EDITORS = 3
@@ -102,7 +102,7 @@ def _arm(editor: MemoryTree, fault: Fault | None) -> None:
 
     def strike(number: int) -> None:
         if number == fault.at:
-            raise Crash if fault.dies else Unsure("no answer")
+            raise Crash if fault.dies else UnknownOutcome("no answer")
 
     if fault.carried_out:
         editor.after = strike

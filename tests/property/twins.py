@@ -4,22 +4,21 @@ A twin keeps what happened as a plain list of charges and works every answer out
 the definition, without an idea of speed: it sums over all charges, counts in fractions, walks from
 window to window, and finds `retry_after_us` by looking for the first microsecond that fits.
 
-Where the clock may step back, what a twin remembers depends on what was written, and the rules are:
-
-- a charge that lies ahead of now is *taken as now*; a look (`peek`, or a take of 0 units) does so
-  without changing the charge;
-- an admission pulls such charges to now for good, and forgets the charges that no longer count;
-- a denial writes nothing unless some charge lies ahead of now, and then pulls it.
+Where the clock steps back, a twin has a time of its own, `time_us`: the latest moment that it has written. It never runs
+backwards, as long as it is ahead of now by no more than `max_lead_us`: what happens then happens at that time, and the answers'
+times are counted from now. A time further ahead is cut to now, with everything that is ahead of now. All of this is in `Twin`;
+what the twins themselves are told is when something happens, and that never runs backwards.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from functools import cache
-from math import ceil, floor
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -36,27 +35,76 @@ LARGEST = 2**53 - 1
 """What every count stops at: the largest integer that a double holds exactly."""
 
 
+MOST_LEAD_US = 60_000_000
+
+
 class Twin(ABC):
     """What every twin can be asked; the same questions as `Limit`, with the state inside."""
 
+    max_lead_us: int
+    """How far ahead of now its own time is believed."""
+
+    @property
     @abstractmethod
-    def take(self, now_us: int, cost: int) -> Answer: ...
+    def time_us(self) -> int:
+        """The latest moment it has written; 0 for never."""
 
     @abstractmethod
-    def peek(self, now_us: int, cost: int) -> Answer: ...
+    def cut(self, now_us: int) -> None:
+        """Nothing was later than now."""
+
+    def at(self, now_us: int) -> int:
+        """When what happens now happens."""
+        if now_us + self.max_lead_us < self.time_us:
+            self.cut(now_us)
+        return max(now_us, self.time_us)
+
+    def from_now(self, answer: Answer, lead_us: int) -> Answer:
+        """An answer for a moment that is ahead of now: all that one has to wait for takes so much longer."""
+        allowed, remaining, retry_us, reset_us, level = answer
+        retry_us += lead_us if retry_us > 0 else 0
+        reset_us += lead_us if reset_us > 0 else 0
+        return (allowed, remaining, retry_us, reset_us, level)
+
+    def take(self, now_us: int, cost: int) -> Answer:
+        at_us = self.at(now_us)
+        return self.from_now(self.take_at(at_us, cost), at_us - now_us)
+
+    def peek(self, now_us: int, cost: int) -> Answer:
+        """Who only looks changes nothing."""
+        looker = deepcopy(self) if now_us < self.time_us else self
+        at_us = looker.at(now_us)
+        return self.from_now(looker.peek_at(at_us, cost), at_us - now_us)
+
+    def force(self, now_us: int, cost: int) -> Answer:
+        at_us = self.at(now_us)
+        return self.from_now(self.force_at(at_us, cost), at_us - now_us)
+
+    def refund(self, mark: Any, now_us: int, cost: int) -> int:
+        return self.refund_at(mark, self.at(now_us), cost)
+
+    def used(self, now_us: int) -> int:
+        looker = deepcopy(self) if now_us < self.time_us else self
+        return looker.used_at(looker.at(now_us))
 
     @abstractmethod
-    def force(self, now_us: int, cost: int) -> Answer: ...
+    def take_at(self, now_us: int, cost: int) -> Answer: ...
+
+    @abstractmethod
+    def peek_at(self, now_us: int, cost: int) -> Answer: ...
+
+    @abstractmethod
+    def force_at(self, now_us: int, cost: int) -> Answer: ...
 
     @abstractmethod
     def mark(self) -> Any:
         """What a refund of the latest charge has to know."""
 
     @abstractmethod
-    def refund(self, mark: Any, now_us: int, cost: int, refunded: int) -> int: ...
+    def refund_at(self, mark: Any, now_us: int, cost: int) -> int: ...
 
     @abstractmethod
-    def used(self, now_us: int) -> int: ...
+    def used_at(self, now_us: int) -> int: ...
 
 
 @dataclass
@@ -93,6 +141,23 @@ class Counting(Twin):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.charges: list[Charge] = []
+        self.written_us = 0
+
+    @property
+    def time_us(self) -> int:
+        return self.written_us
+
+    def told_time(self, now_us: int) -> int:
+        """What is remembered of the moment of a charge."""
+        return now_us
+
+    def cut(self, now_us: int) -> None:
+        self.charges = [
+            replace(one, at_us=min(one.at_us, now_us))
+            for one in self.charges
+            if self.counts(one, now_us)
+        ]
+        self.written_us = self.told_time(now_us)
 
     @abstractmethod
     def counts(self, charge: Charge, at_us: int) -> bool:
@@ -107,23 +172,16 @@ class Counting(Twin):
         room = LARGEST - ceil(self.in_use(self.charges, now_us))
         self.charges.append(Charge(now_us, min(cost, room)))
 
-    def seen(self, now_us: int) -> list[Charge]:
-        """Every charge, those ahead of now taken as now."""
-        return [replace(one, at_us=min(one.at_us, now_us)) for one in self.charges]
-
     def write(self, now_us: int) -> None:
-        """Pull what lies ahead of now, and forget what does not count any more."""
-        self.charges = [one for one in self.seen(now_us) if self.counts(one, now_us)]
-
-    def pull(self, now_us: int) -> None:
-        """Pull what lies ahead of now."""
-        self.charges = self.seen(now_us)
+        """Forget what does not count any more."""
+        self.charges = [one for one in self.charges if self.counts(one, now_us)]
+        self.written_us = self.told_time(now_us)
 
     def fits(self, charges: list[Charge], at_us: int, cost: int) -> bool:
         return self.in_use(charges, at_us) + cost <= self.limit
 
     def answer(self, now_us: int, cost: int, *, allowed: bool) -> Answer:
-        charges = self.seen(now_us)
+        charges = self.charges
         sure_us = now_us + self.most_lasting_us
         retry_after_us = 0
         if cost > self.limit and not allowed:
@@ -132,25 +190,25 @@ class Counting(Twin):
             fits_us = first_time(lambda at_us: self.fits(charges, at_us, cost), now_us, sure_us)
             retry_after_us = fits_us - now_us
         free_us = first_time(
-            lambda at_us: not any(self.counts(one, at_us) for one in charges), now_us, sure_us
+            lambda at_us: not any(one.cost and self.counts(one, at_us) for one in charges),
+            now_us,
+            sure_us,
         )
         remaining = max(0, floor(self.limit - self.in_use(charges, now_us)))
         return (allowed, remaining, retry_after_us, free_us - now_us, 0)
 
-    def take(self, now_us: int, cost: int) -> Answer:
-        allowed = self.fits(self.seen(now_us), now_us, cost)
+    def take_at(self, now_us: int, cost: int) -> Answer:
+        allowed = self.fits(self.charges, now_us, cost)
         if allowed and cost:
             self.write(now_us)
             self.charge(now_us, cost)
-        elif not allowed and any(one.at_us > now_us for one in self.charges):
-            self.pull(now_us)
         return self.answer(now_us, cost, allowed=allowed)
 
-    def peek(self, now_us: int, cost: int) -> Answer:
-        allowed = self.fits(self.seen(now_us), now_us, cost)
+    def peek_at(self, now_us: int, cost: int) -> Answer:
+        allowed = self.fits(self.charges, now_us, cost)
         return self.answer(now_us, cost, allowed=allowed)
 
-    def force(self, now_us: int, cost: int) -> Answer:
+    def force_at(self, now_us: int, cost: int) -> Answer:
         if cost:
             self.write(now_us)
             self.charge(now_us, cost)
@@ -166,8 +224,8 @@ class Counting(Twin):
         self.charges = [one for one in self.charges if one.cost]
         return given
 
-    def used(self, now_us: int) -> int:
-        return ceil(self.in_use(self.seen(now_us), now_us))
+    def used_at(self, now_us: int) -> int:
+        return ceil(self.in_use(self.charges, now_us))
 
 
 class WindowTwin(Counting):
@@ -179,6 +237,16 @@ class WindowTwin(Counting):
         super().__init__(limit)
         self.bounds_us = bounds_us
         self.most_lasting_us = longest_us
+        self.max_lead_us = min(longest_us, MOST_LEAD_US)
+
+    def told_time(self, now_us: int) -> int:
+        """Only the window."""
+        return self.bounds_us(now_us)[0]
+
+    def cut(self, now_us: int) -> None:
+        """Of what its window holds nobody knows when it was."""
+        now = [replace(one, at_us=now_us) for one in self.charges if self.counts(one, self.time_us)]
+        self.charges, self.written_us = now, self.told_time(now_us)
 
     def counts(self, charge: Charge, at_us: int) -> bool:
         return self.bounds_us(charge.at_us) == self.bounds_us(at_us)
@@ -190,8 +258,8 @@ class WindowTwin(Counting):
         """The window that was charged, by its start."""
         return self.bounds_us(self.charges[-1].at_us)[0]
 
-    def refund(self, mark: int, now_us: int, cost: int, refunded: int) -> int:
-        """While that window is not over, also when the clock stepped back to before it."""
+    def refund_at(self, mark: int, now_us: int, cost: int) -> int:
+        """While that window is not over."""
         if mark < self.bounds_us(now_us)[0]:
             return 0
         return self.lower(cost, lambda one: self.bounds_us(one.at_us)[0] == mark)
@@ -214,12 +282,14 @@ class SlidingWindowTwin(Counting):
         super().__init__(limit)
         self.window_us = window_us
         self.most_lasting_us = 2 * window_us
+        self.max_lead_us = min(window_us, MOST_LEAD_US)
         # At most 2**20 steps of whole microseconds, and no more than make limit * steps 2**51.
         most_steps = min(2**20, 2**51 // limit) if limit else 2**20
         least_us = ceil(Fraction(window_us, most_steps))
-        # A step that divides the window is better, if it is at most a sixteenth (or 100 ms) longer.
-        longest_us = least_us + min(least_us // 16, 100_000)
-        whole = (one for one in range(least_us, longest_us + 1) if window_us % one == 0)
+        # A step that divides the window is better, if it is at most a sixteenth longer and has four digits before its zeros.
+        grain = max(1, 10 ** (floor(log10(least_us)) - 3)) if least_us >= 1_000 else 1
+        round_ones = range(ceil(Fraction(least_us, grain)) * grain, least_us * 17 // 16 + 1, grain)
+        whole = [one for one in (least_us, *round_ones) if window_us % one == 0]
         self.step_us = min(whole, default=least_us)
         self.steps = ceil(Fraction(window_us, self.step_us))
 
@@ -239,8 +309,14 @@ class SlidingWindowTwin(Counting):
     def charge(self, now_us: int, cost: int) -> None:
         self.charges = self.counted([*self.charges, Charge(now_us, cost)])
 
-    def seen(self, now_us: int) -> list[Charge]:
-        return self.counted(super().seen(now_us))
+    def told_time(self, now_us: int) -> int:
+        """Only the window."""
+        return now_us // self.window_us * self.window_us
+
+    def cut(self, now_us: int) -> None:
+        """Of what its windows hold nobody knows when it was."""
+        now = [replace(one, at_us=now_us) for one in self.charges if self.counts(one, self.time_us)]
+        self.charges, self.written_us = self.counted(now), self.told_time(now_us)
 
     def counted(self, charges: list[Charge]) -> list[Charge]:
         """The count of a window stops at 2**51 over the number of steps, to stay exact."""
@@ -254,7 +330,7 @@ class SlidingWindowTwin(Counting):
         """The window that was charged, by its start."""
         return self.charges[-1].at_us // self.window_us * self.window_us
 
-    def refund(self, mark: int, now_us: int, cost: int, refunded: int) -> int:
+    def refund_at(self, mark: int, now_us: int, cost: int) -> int:
         """Into this window or the one before, whichever was charged."""
         place = Charge(mark, 0)
         if self.windows_ago(place, now_us) not in {0, 1}:
@@ -269,6 +345,7 @@ class SlidingLogTwin(Counting):
     def __init__(self, limit: int, window_us: int) -> None:
         super().__init__(limit)
         self.most_lasting_us = window_us
+        self.max_lead_us = min(window_us, MOST_LEAD_US)
 
     def counts(self, charge: Charge, at_us: int) -> bool:
         return at_us < charge.at_us + self.most_lasting_us
@@ -280,14 +357,12 @@ class SlidingLogTwin(Counting):
         """When it was charged."""
         return self.charges[-1].at_us
 
-    def refund(self, mark: int, now_us: int, cost: int, refunded: int) -> int:
+    def refund_at(self, mark: int, now_us: int, cost: int) -> int:
         """Off the charges of that microsecond, while they count."""
-        if cost and any(
-            one.at_us == mark and self.counts(one, now_us) for one in self.seen(now_us)
-        ):
+        given = self.lower(cost, lambda one: one.at_us == mark and self.counts(one, now_us))
+        if given:
             self.write(now_us)
-            return self.lower(cost, lambda one: one.at_us == mark)
-        return 0
+        return given
 
 
 class ConcurrencyTwin(Counting):
@@ -297,8 +372,20 @@ class ConcurrencyTwin(Counting):
 
     def __init__(self, limit: int, ttl_us: int) -> None:
         super().__init__(limit)
-        self.most_lasting_us = self.ttl_us = ttl_us
+        self.most_lasting_us = self.ttl_us = self.max_lead_us = (
+            ttl_us  # All have the same one here.
+        )
         self.names = 0
+        self.held_us = 0
+
+    @property
+    def time_us(self) -> int:
+        """When somebody held or renewed last, also if that was let go since."""
+        return self.held_us
+
+    def cut(self, now_us: int) -> None:
+        super().cut(now_us)
+        self.held_us = min(self.held_us, now_us)
 
     def counts(self, charge: Charge, at_us: int) -> bool:
         assert isinstance(charge, Slots)
@@ -311,36 +398,35 @@ class ConcurrencyTwin(Counting):
         self.names += 1
         self.hold_as(f"unnamed {self.names}", now_us, min(cost, 100_000))
 
-    def pull(self, now_us: int) -> None:
-        """Whoever writes the holders down again leaves out those whose time is up."""
-        self.write(now_us)
-
     def hold_as(self, token: str, now_us: int, cost: int) -> None:
         self.charges.append(Slots(now_us, cost, token, self.ttl_us))
+        self.held_us = max(self.held_us, now_us)
 
     def held_by(self, token: str, now_us: int) -> list[Charge]:
         """What `token` holds: one entry, or none."""
         return [
             one
-            for one in self.seen(now_us)
+            for one in self.charges
             if isinstance(one, Slots) and one.token == token and self.counts(one, now_us)
         ]
 
-    def let_go(self, token: str) -> None:
+    def release_gradually(self, token: str) -> None:
         self.charges = [
             one for one in self.charges if isinstance(one, Slots) and one.token != token
         ]
 
     def hold(self, now_us: int, cost: int, token: str) -> Answer:
+        at_us = self.at(now_us)
+        return self.from_now(self.hold_at(at_us, cost, token), at_us - now_us)
+
+    def hold_at(self, now_us: int, cost: int, token: str) -> Answer:
         """A token that holds already is asked about, and charged, as if it had let go before."""
-        others = [one for one in self.seen(now_us) if one not in self.held_by(token, now_us)]
+        others = [one for one in self.charges if one not in self.held_by(token, now_us)]
         allowed = self.fits(others, now_us, cost)
         if allowed and cost:
             self.write(now_us)
-            self.let_go(token)
+            self.release_gradually(token)
             self.hold_as(token, now_us, cost)
-        elif not allowed and any(one.at_us > now_us for one in self.charges):
-            self.pull(now_us)
         answer = self.answer(now_us, cost, allowed=allowed)
         if allowed or cost > self.limit:
             return answer
@@ -351,15 +437,16 @@ class ConcurrencyTwin(Counting):
 
     def release(self, now_us: int, token: str) -> None:
         if any(isinstance(one, Slots) and one.token == token for one in self.charges):
-            self.write(now_us)
-            self.let_go(token)
+            self.write(self.at(now_us))
+            self.release_gradually(token)
 
     def renew(self, now_us: int, token: str) -> bool:
-        held = self.held_by(token, now_us)
+        at_us = self.at(now_us)
+        held = self.held_by(token, at_us)
         if held:
-            self.write(now_us)
-            self.let_go(token)
-            self.hold_as(token, now_us, held[0].cost)
+            self.write(at_us)
+            self.release_gradually(token)
+            self.hold_as(token, at_us, held[0].cost)
         return bool(held)
 
     def mark(self) -> str:
@@ -368,7 +455,7 @@ class ConcurrencyTwin(Counting):
         assert isinstance(latest, Slots)
         return latest.token
 
-    def refund(self, mark: str, now_us: int, cost: int, refunded: int) -> int:
+    def refund_at(self, mark: str, now_us: int, cost: int) -> int:
         """Off what that holder still holds."""
         if not self.held_by(mark, now_us):
             return 0
@@ -384,33 +471,29 @@ class TokenBucketTwin(Twin):
         # A unit costs window / limit microseconds, rounded up to 1/256 of one.
         self.unit = Fraction(ceil(Fraction(256 * window_us, limit)), 256) if limit else Fraction(0)
         self.capacity = burst * self.unit
+        self.max_lead_us = min(window_us, MOST_LEAD_US)
         self.history: list[tuple[int, Fraction]] = []
 
     @property
-    def latest_us(self) -> int:
-        return self.history[-1][0]
+    def time_us(self) -> int:
+        return self.history[-1][0] if self.history else 0
+
+    def cut(self, now_us: int) -> None:
+        """What is owed at the latest entry is owed now: as if everything had been so much earlier."""
+        lead_us = self.time_us - now_us
+        self.history = [(at_us - lead_us, amount) for at_us, amount in self.history]
 
     def debt(self, now_us: int) -> Fraction:
-        """Replay the history; time only pays when it passes forwards."""
+        """Replay the history; time pays."""
         debt = Fraction(0)
-        before_us = 0
+        before_us = now_us
         for at_us, amount in [*self.history, (now_us, Fraction(0))]:
-            debt = max(Fraction(0), debt - max(0, at_us - before_us)) + amount
+            debt = max(Fraction(0), debt - (at_us - before_us)) + amount if debt else amount
             before_us = at_us
         return debt
 
-    def back(self, now_us: int) -> bool:
-        """Whether the clock stepped back to before the latest entry."""
-        return bool(self.history) and now_us < self.latest_us
-
-    def pull(self, now_us: int) -> None:
-        """What is owed at the latest entry is owed now."""
-        if self.back(now_us):
-            self.history = [(now_us, self.debt(now_us))]
-
     def charge(self, now_us: int, amount: Fraction) -> None:
         """Write one entry; the debt stops at `LARGEST` parts of a microsecond."""
-        self.pull(now_us)
         room = Fraction(LARGEST, 256) - self.debt(now_us)
         self.history.append((now_us, min(amount, room)))
 
@@ -429,56 +512,57 @@ class TokenBucketTwin(Twin):
             retry_after_us = NEVER if cost > self.burst else ceil(self.late(now_us, cost))
         return (allowed, remaining, retry_after_us, ceil(debt), 0)
 
-    def take(self, now_us: int, cost: int) -> Answer:
+    def take_at(self, now_us: int, cost: int) -> Answer:
         allowed = self.fits(now_us, cost)
         if allowed and cost:
             self.charge(now_us, cost * self.unit)
-        elif not allowed:
-            self.pull(now_us)
         return self.answer(now_us, cost, allowed=allowed)
 
-    def peek(self, now_us: int, cost: int) -> Answer:
+    def peek_at(self, now_us: int, cost: int) -> Answer:
         return self.answer(now_us, cost, allowed=self.fits(now_us, cost))
 
-    def force(self, now_us: int, cost: int) -> Answer:
+    def force_at(self, now_us: int, cost: int) -> Answer:
         if cost:
             self.charge(now_us, cost * self.unit)
         return self.answer(now_us, cost, allowed=True)
 
     def line_up(self, now_us: int, cost: int, wait_us: int) -> Answer:
         """Book the first whole microsecond at which the cost fits, and fill the bucket until then."""
-        start_after_us = ceil(self.late(now_us, cost))
+        at_us = self.at(now_us)
+        start_after_us = ceil(self.late(at_us, cost))
         full = self.capacity + start_after_us
-        can_wait = start_after_us <= wait_us and full <= Fraction(LARGEST, 256)
-        if self.fits(now_us, cost) or cost > self.burst or not can_wait:
+        can_wait = at_us + start_after_us <= now_us + wait_us and full <= Fraction(LARGEST, 256)
+        if self.fits(at_us, cost) or cost > self.burst or not can_wait:
             return self.take(now_us, cost)
-        self.charge(now_us, full - self.debt(now_us))
-        return (True, 0, start_after_us, ceil(full), 0)
+        self.charge(at_us, full - self.debt(at_us))
+        return self.from_now((True, 0, start_after_us, ceil(full), 0), at_us - now_us)
 
-    def line_ends_us(self, now_us: int) -> int:
-        """When a debt of more than the bucket holds will have come down to that."""
-        late = self.late(now_us, 0)
-        return now_us + ceil(late) if late > 0 else 0
+    def leave_line(self, mark: int, now_us: int) -> bool:
+        """Only if nothing was charged since: then it is as if the place had not been booked."""
+        if any(amount for _, amount in self.history[mark + 1 :]):
+            return False
+        at_us = self.at(now_us)
+        self.history[mark] = (self.history[mark][0], Fraction(0))
+        self.charge(at_us, Fraction(0))
+        return True
 
-    def leave_line(self, mark: tuple[int, Fraction], now_us: int, cost: int) -> None:
-        """Only if nothing was written since."""
-        if self.mark() == mark:
-            self.charge(now_us, -min(cost * self.unit, self.debt(now_us)))
+    def mark(self) -> int:
+        """Which of the entries it is."""
+        return len(self.history) - 1
 
-    def mark(self) -> tuple[int, Fraction]:
-        """The debt right after the take, and when that was."""
-        return self.latest_us, self.debt(self.latest_us)
-
-    def refund(self, mark: tuple[int, Fraction], now_us: int, cost: int, refunded: int) -> int:
-        """What was taken lies at the end of the debt of its day; that much of it is not paid yet."""
-        marked_us, debt = mark
-        unpaid = debt - max(0, now_us - marked_us) - Fraction(refunded, 256)
-        given = max(Fraction(0), min(cost * self.unit, unpaid, self.debt(now_us)))
+    def refund_at(self, mark: int, now_us: int, cost: int) -> int:
+        """Replay the history with so much less."""
+        before = self.debt(now_us)
+        at_us, amount = self.history[mark]
+        self.history[mark] = (at_us, amount - cost * self.unit)
+        given = before - self.debt(now_us)
         if given:
-            self.charge(now_us, -given)
+            self.charge(now_us, Fraction(0))
+        else:  # It has all flowed back by now, which is no reason to have it back a moment ago.
+            self.history[mark] = (at_us, amount)
         return int(given * 256)
 
-    def used(self, now_us: int) -> int:
+    def used_at(self, now_us: int) -> int:
         return ceil(self.debt(now_us) / self.unit) if self.unit else 0
 
 
@@ -513,7 +597,21 @@ class ExponentialBackoffTwin(Twin):
         self.denials_per_level = denials_per_level
         self.max_level = max_level
         self.retry_us = retry_us
+        self.max_lead_us = min(window_us, MOST_LEAD_US)
         self.facts: Pressure | None = None
+
+    @property
+    def time_us(self) -> int:
+        return max(self.facts.start_us, self.facts.cooling_since_us or 0) if self.facts else 0
+
+    def cut(self, now_us: int) -> None:
+        assert self.facts is not None
+        cooling_since_us = self.facts.cooling_since_us
+        self.facts = replace(
+            self.facts,
+            start_us=min(self.facts.start_us, now_us // self.window_us * self.window_us),
+            cooling_since_us=None if cooling_since_us is None else min(cooling_since_us, now_us),
+        )
 
     def next_window(self, facts: Pressure) -> Pressure:
         """What the window after this one inherits."""
@@ -526,20 +624,13 @@ class ExponentialBackoffTwin(Twin):
         )
 
     def seen(self, now_us: int) -> Pressure:
-        """The facts of the window that is running; a window ahead of it is taken as it."""
+        """The facts of the window that is running."""
         start_us = now_us // self.window_us * self.window_us
         facts = self.facts or Pressure(start_us)
         while facts.start_us < start_us and not facts.is_calm():
             facts = self.next_window(facts)
-        cooling_since_us = facts.cooling_since_us
-        if cooling_since_us is not None:
-            cooling_since_us = min(cooling_since_us, now_us)
         return replace(
-            facts,
-            start_us=start_us,
-            admitted=list(facts.admitted),
-            denied=list(facts.denied),
-            cooling_since_us=cooling_since_us,
+            facts, start_us=start_us, admitted=list(facts.admitted), denied=list(facts.denied)
         )
 
     def limit_now(self, facts: Pressure) -> int:
@@ -580,9 +671,9 @@ class ExponentialBackoffTwin(Twin):
             calm_us = max(calm_us, facts.start_us)
         return calm_us
 
-    def take(self, now_us: int, cost: int) -> Answer:
+    def take_at(self, now_us: int, cost: int) -> Answer:
         if cost == 0 or cost > self.limit:
-            return self.peek(now_us, cost)
+            return self.peek_at(now_us, cost)
         facts = self.facts = self.seen(now_us)
         if self.fits(facts, now_us, cost):
             facts.admitted.append(cost)
@@ -601,13 +692,13 @@ class ExponentialBackoffTwin(Twin):
         if facts.level == self.max_level:
             facts.cooling_since_us = now_us
 
-    def peek(self, now_us: int, cost: int) -> Answer:
+    def peek_at(self, now_us: int, cost: int) -> Answer:
         facts = self.seen(now_us)
         allowed = self.fits(facts, now_us, cost)
         answer = self.answer(facts, now_us, allowed=allowed)
         return (False, answer[1], NEVER, *answer[3:]) if cost > self.limit else answer
 
-    def force(self, now_us: int, cost: int) -> Answer:
+    def force_at(self, now_us: int, cost: int) -> Answer:
         facts = self.seen(now_us)
         if cost:
             self.facts = facts
@@ -620,7 +711,7 @@ class ExponentialBackoffTwin(Twin):
         assert self.facts is not None
         return self.facts.start_us
 
-    def refund(self, mark: int, now_us: int, cost: int, refunded: int) -> int:
+    def refund_at(self, mark: int, now_us: int, cost: int) -> int:
         """Into the window that was charged, while it lasts."""
         facts = self.seen(now_us)
         if mark != facts.start_us:
@@ -631,12 +722,12 @@ class ExponentialBackoffTwin(Twin):
         facts.admitted = [left] if left else []
         return given
 
-    def used(self, now_us: int) -> int:
+    def used_at(self, now_us: int) -> int:
         return sum(self.seen(now_us).admitted)
 
 
-class AdaptiveTwin(Twin):
-    """Three twins, of which one is asked; what it admits is charged to the other two."""
+class AdaptiveTwin:
+    """Three twins, each with a time of its own, of which one is asked; what it admits is charged to the other two."""
 
     def __init__(self, limit: int, window_us: int, burst: int, chosen: str) -> None:
         self.twins: dict[str, Twin] = {
@@ -648,7 +739,7 @@ class AdaptiveTwin(Twin):
 
     def take(self, now_us: int, cost: int) -> Answer:
         answer = self.twins[self.chosen].take(now_us, cost)
-        if answer[0]:
+        if answer[0] and cost:
             for name, twin in self.twins.items():
                 if name != self.chosen:
                     twin.force(now_us, cost)
@@ -663,12 +754,9 @@ class AdaptiveTwin(Twin):
     def mark(self) -> dict[str, Any]:
         return {name: twin.mark() for name, twin in self.twins.items()}
 
-    def refund(self, mark: dict[str, Any], now_us: int, cost: int, refunded: int) -> int:
+    def refund(self, mark: dict[str, Any], now_us: int, cost: int) -> int:
         """In all three; what counts as given is what the bucket gave."""
-        given = {
-            name: twin.refund(mark[name], now_us, cost, refunded)
-            for name, twin in self.twins.items()
-        }
+        given = {name: twin.refund(mark[name], now_us, cost) for name, twin in self.twins.items()}
         return given["token_bucket"]
 
     def used(self, now_us: int) -> int:

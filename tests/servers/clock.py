@@ -49,6 +49,10 @@ class MovableClock:
         # Valkey reads the wall clock once a millisecond and fills in from the monotonic one.
         time.sleep(0.002)
 
+    def drifting(self, per_mille: int) -> dict[str, str]:
+        """The environment of a process whose monotonic clock counts so many milliseconds in a second."""
+        return {**self.environment, "HEADGATE_CLOCK_PER_MILLE": str(per_mille)}
+
     def step(self, seconds: float) -> None:
         """Move the clock forward, or back if `seconds` is negative."""
         self.offset_s += seconds

@@ -5,6 +5,9 @@
  * HEADGATE_CLOCK_OFFSET, nanoseconds as a native 64-bit integer, mapped so that a change is seen at
  * once. The monotonic clock stays true, as it does when an operator sets the time of a machine.
  *
+ * It drifts if HEADGATE_CLOCK_PER_MILLE says how many thousandths of a second it counts in a second, from the first time
+ * that it is read. What the kernel waits for is not affected, so a program may wake too early or too late.
+ *
  * clock_gettime asks the kernel itself: looking up the C library's version would allocate, and an
  * allocator that asks for the time would come back here before it is ready.
  */
@@ -34,8 +37,23 @@ static long long read_offset_ns(void) {
     return *offset_ns;
 }
 
+static long long drifted_ns(long long now_ns) {
+    static long long per_mille, begun_ns;
+    if (!per_mille) {
+        const char *given = getenv("HEADGATE_CLOCK_PER_MILLE");
+        begun_ns = now_ns;
+        per_mille = given ? atoll(given) : 1000;
+    }
+    return begun_ns + (now_ns - begun_ns) / 1000 * per_mille;
+}
+
 int clock_gettime(clockid_t clock, struct timespec *now) {
     long failed = syscall(SYS_clock_gettime, clock, now);
+    if (!failed && clock == CLOCK_MONOTONIC) {
+        long long now_ns = drifted_ns(now->tv_sec * SECOND_NS + now->tv_nsec);
+        now->tv_sec = now_ns / SECOND_NS;
+        now->tv_nsec = now_ns % SECOND_NS;
+    }
     if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
         long long now_ns = now->tv_sec * SECOND_NS + now->tv_nsec + read_offset_ns();
         now->tv_sec = now_ns / SECOND_NS;

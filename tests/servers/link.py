@@ -34,6 +34,7 @@ class Link:
     `drop_replies`   what the server sends is thrown away, and nobody is told
     `accepted`       connections that clients made so far
     `replies_lost`   replies lost by `lose_replies` so far
+    `tap`            is called with every chunk that clients send, and with a name for their connection
     """
 
     def __init__(self, server_port: int) -> None:
@@ -42,6 +43,7 @@ class Link:
         self.url = f"redis://{HOST}:{self.port}/0"
         self.accepted = 0
         self.replies_lost = 0
+        self.tap: Callable[[int, bytes], None] | None = None
         self._straighten()
         self._connections: set[_Connection] = set()
         self._listening: socket.socket | None = None
@@ -55,6 +57,8 @@ class Link:
         self.drop_replies = False
         self._to_lose = 0
         self._to_lose_of = b""
+        self._to_keep = 0
+        self._to_keep_of = b""
         self._passable = asyncio.Event()
         self._passable.set()
 
@@ -98,6 +102,13 @@ class Link:
         connects. The server has done the work for sure; the client cannot know.
         """
         self._do(self._set_to_lose(count, of))
+
+    def keep_requests(self, count: int = 1, *, of: bytes = b"") -> None:
+        """Take the next `count` requests off the line, and cut their connections: only `tap` has them.
+
+        Whoever sent one does not know whether it arrived, and the test may deliver it later.
+        """
+        self._do(self._set_to_keep(count, of))
 
     def reset(self) -> None:
         """Cut every connection; the client gets a reset."""
@@ -150,6 +161,9 @@ class Link:
 
     async def _set_to_lose(self, count: int, of: bytes) -> None:
         self._to_lose, self._to_lose_of = count, of
+
+    async def _set_to_keep(self, count: int, of: bytes) -> None:
+        self._to_keep, self._to_keep_of = count, of
 
     async def _half_close(self) -> None:
         for connection in self._connections:
@@ -242,7 +256,7 @@ class _Connection:
             group.create_task(receive())
             while True:
                 arrives, chunk = await due.get()
-                await asyncio.sleep(max(0.0, arrives - time.monotonic()))
+                await asyncio.sleep(max(0.0, arrives - time.monotonic()))  # That is the delay.
                 await self._link._passable.wait()
                 if not inspect(chunk):
                     self.damaged = True
@@ -257,6 +271,11 @@ class _Connection:
         link = self._link
         if link.drop_requests:
             return False
+        if chunk and link.tap is not None:
+            link.tap(id(self), chunk)
+        if chunk and link._to_keep and link._to_keep_of in chunk:
+            link._to_keep -= 1
+            raise ConnectionResetError
         if chunk and link._to_lose and link._to_lose_of in chunk:
             link._to_lose -= 1
             self._losing = True

@@ -163,7 +163,7 @@ def wait_until(condition: Callable[[], bool], what: str, *, within_s: float = 10
     while not condition():
         if time.monotonic() - started > within_s:
             raise TimeoutError(f"waited {within_s:g} s in vain until {what}")
-        time.sleep(0.005)
+        time.sleep(0.005)  # Others may tell nobody when they are ready.
     return time.monotonic() - started
 
 
@@ -175,14 +175,15 @@ def free_ports(count: int) -> list[int]:
     """
     free: list[int] = []
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if _is_free(port) and _is_free(port + _BUS_OFFSET):
+        if is_free(port) and is_free(port + _BUS_OFFSET):
             free.append(port)
             if len(free) == count:
                 return free
     raise RuntimeError(f"there are no {count} free ports from {_PORTS.start} to {_PORTS.stop}")
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether nothing listens on a port."""
     with contextlib.closing(socket.socket()) as probe:
         # Redis binds with this option too; without it a port just closed would count as taken.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -191,3 +192,8 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def patient(url: str) -> str:
+    """The URL of a store for tests of exact counts: a busy machine must not make callers do without the store."""
+    return f"{url}?deadline=5"

@@ -1,5 +1,6 @@
 """The servers that other tests stand on do what those tests count on."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from redis.retry import Retry
 
 from tests.servers.fixtures import installed, on_flavours
 from tests.servers.link import Link
+from tests.servers.machines import Machine, machines
 from tests.servers.process import HOST, NotInstalledError, Server, free_ports, wait_until
 from tests.servers.redis import (
     FLAVOURS,
@@ -163,6 +165,38 @@ def test_something_missing_fails_in_ci_and_skips_elsewhere(
     monkeypatch.setenv("CI", ci)
     with pytest.raises(outcome, match="not here"), installed():
         raise NotInstalledError("not here")
+
+
+def test_what_takes_root_is_skipped_in_ci_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can help it there. As root, what is missing then is a failure."""
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setattr("os.geteuid", lambda: 1_000)
+    with pytest.raises(pytest.skip.Exception, match="as root"), installed(), machines():
+        pass
+
+
+def test_machines_reach_each_other_unless_one_is_cut_off_and_leave_nothing_behind() -> None:
+    def reach(one: Machine, other: Machine) -> bool:
+        """Whether a connection is answered, if only by a refusal."""
+        script = (
+            "import socket, sys; s = socket.socket(); s.settimeout(1.0);"
+            "sys.exit(s.connect_ex((sys.argv[1], 9)) != 111)"
+        )
+        command = one.inside([sys.executable, "-c", script, other.host])
+        return subprocess.run(command, check=False).returncode == 0
+
+    with installed(), machines(3) as made:
+        first, second, third = made.all
+        assert reach(first, second)
+        made.cut_off(first)
+        assert not reach(first, second)
+        assert not reach(second, first)
+        assert reach(second, third)
+        made.mend()
+        wait_until(lambda: reach(second, first), "it is reached again")
+        link = Path(f"/sys/class/net/hg{os.getpid()}v0")
+        assert link.exists()
+    wait_until(lambda: not link.exists(), "the namespaces are gone")
 
 
 # What a standalone server can be given

@@ -21,12 +21,13 @@ class Service(Server):
     """A running `headgate serve`."""
 
     port: int
+    host = HOST
 
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], Any]:
         """Send one request on a connection of its own; status, headers in lower case, and what the body says."""
-        connection = http.client.HTTPConnection(HOST, self.port, timeout=10)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
         with contextlib.closing(connection):
             sent = None if body is None else json.dumps(body).encode()
             given = {"Content-Type": "application/json"} if sent is not None else {}
@@ -34,7 +35,7 @@ class Service(Server):
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             content = answer.read()
-            is_json = "json" in found.get("content-type", "")
+            is_json = found.get("content-type", "").partition(";")[0].endswith(("/json", "+json"))
             return answer.status, found, json.loads(content) if is_json else content.decode()
 
     def check(self, key: str, **fields: Any) -> dict[str, Any]:
@@ -81,8 +82,8 @@ def service(
             yield running
 
 
-def _answers(port: int, *, tls: bool) -> bool:
-    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+def _answers(port: int, *, tls: bool, host: str = HOST) -> bool:
+    connection = http.client.HTTPConnection(host, port, timeout=2)
     with contextlib.closing(connection):
         try:
             connection.request("GET", "/page.css")

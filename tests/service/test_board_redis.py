@@ -7,14 +7,13 @@ from typing import TypeVar
 
 import pytest
 
-from headgate.board import Ban, Board, Identity, KeyLimit, Report, Totals
-from headgate.board.model import Block
+from headgate.board import Ban, Board, KeyOverride, NodeIdentity, Report, Totals
 from headgate.board.redis import RedisStore
-from headgate.board.sheets import blocks_sheet, top_sheet
-from headgate.board.sketch import Hot
+from headgate.board.shared_lists import blocks_to_bytes, top_to_bytes
 from tests.servers.fixtures import on_flavours
 from tests.servers.process import HOST
 from tests.servers.redis import Cluster, RedisServer, SentinelGroup, standalone
+from tests.service import board_stories as stories
 
 T = TypeVar("T")
 
@@ -26,44 +25,13 @@ def run(story: Callable[[], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def board_on(
-    url: str, name: str, report: Callable[[], Report] = Report, *, ttl: float = 30
-) -> Board:
-    identity = Identity(id=name, address=f"{name}:80", ttl_us=round(ttl * 1e6))
-    return Board(RedisStore(url), identity, report=report, heartbeat_us=100_000)
+def board_on(url: str, name: str, report: Callable[[], Report] = Report) -> Board:
+    return stories.board_on(RedisStore(url), name, report)
 
 
 async def exercise(url: str) -> None:
     """Everything a board can do, on whatever is at this address."""
-    until_us = time.time_ns() // 1000 + 60_000_000
-    sheets = {
-        "blocks": blocks_sheet([Block("blocked", until_us, "why")]),
-        "top": top_sheet([Hot("k", 3, 0)], 0),
-    }
-    a = board_on(url, "a")
-    b = board_on(url, "b", lambda: Report(Totals(10, 4), sheets))
-    assert await b.beat(), b.problem
-    assert await a.beat(), a.problem
-    assert [(one.identity.id, one.state) for one in a.view.nodes] == [("a", "Up"), ("b", "Up")]
-    assert a.view.nodes[1].identity.address == "b:80"
-    assert a.view.totals == Totals(10, 4)
-    assert await a.blocks() == [Block("blocked", until_us, "why")]
-    assert await a.top(([], 0), 5) == [Hot("k", 3, 0)]
-    await a.keep("l", KeyLimit(key="ключ{}", rate="5/minute", by="ann", reason="slow down"))
-    await a.keep("b", Ban(key="bad"))
-    await b.beat()
-    assert b.view.limits["ключ{}"].limit == 5
-    assert b.view.key_limits == a.view.key_limits
-    assert set(b.view.bans) == {"bad"}
-    assert await b.remove("b", "bad") is True
-    assert await b.remove("b", "bad") is False
-    await a.beat()
-    assert not a.view.bans
-    await b.stop()
-    await a.beat()
-    assert [one.identity.id for one in a.view.nodes] == ["a"]
-    assert a.view.totals == Totals(10, 4)
-    await a.stop()
+    await stories.nodes_see_each_other_and_what_people_set(lambda: RedisStore(url))
 
 
 @on_flavours("redis_server")
@@ -105,10 +73,10 @@ def test_everything_expires_by_itself_except_what_a_person_set_to_stay(
     redis_server: RedisServer,
 ) -> None:
     async def story() -> None:
-        sheets = {"blocks": blocks_sheet([]), "top": top_sheet([], 0)}
-        board = board_on(redis_server.url, "a", lambda: Report(Totals(1, 0), sheets))
+        lists = {"blocks": blocks_to_bytes([]), "top": top_to_bytes([], 0)}
+        board = board_on(redis_server.url, "a", lambda: Report(Totals(1, 0), lists))
         await board.beat()
-        await board.keep("l", KeyLimit(key="k", rate="5/minute"))
+        await board.keep("l", KeyOverride(key="k", rate="5/minute"))
         await board.beat()
         await board._store.aclose()
 
@@ -141,10 +109,10 @@ def test_an_override_ends_in_the_store_and_everywhere(redis_server: RedisServer)
     async def story() -> None:
         a, b = board_on(redis_server.url, "a"), board_on(redis_server.url, "b")
         until_us = time.time_ns() // 1000 + 300_000
-        await a.keep("o", KeyLimit(key="k", rate="5/minute", until_us=until_us))
+        await a.keep("o", KeyOverride(key="k", rate="5/minute", until_us=until_us))
         await b.beat()
         assert set(b.view.overrides) == {"k"}
-        await asyncio.sleep(0.35)
+        await asyncio.sleep(0.35)  # It ends by the server's clock.
         await a.beat()
         await b.beat()
         assert not a.view.overrides
@@ -161,7 +129,7 @@ def test_an_override_ends_in_the_store_and_everywhere(redis_server: RedisServer)
 def test_two_namespaces_are_two_boards(redis_server: RedisServer) -> None:
     async def story() -> None:
         stores = [RedisStore(redis_server.url, namespace=name) for name in ("one", "two")]
-        boards = [Board(store, Identity(id="n", address="")) for store in stores]
+        boards = [Board(store, NodeIdentity(id="n", address="")) for store in stores]
         await boards[0].keep("b", Ban(key="k"))
         await boards[1].beat()
         assert not boards[1].view.bans
@@ -181,7 +149,7 @@ def test_the_board_outlives_its_store() -> None:
         server.kill()
         assert not await board.beat()
         assert board.problem is not None
-        assert "redis" in board.problem
+        assert "store" in board.problem
         assert set(board.view.bans) == {"k"}
         server.restart()
         for _ in range(3):
@@ -221,8 +189,8 @@ def test_seconds_of_two_nodes_meet_whatever_their_clocks_say(redis_server: Redis
         for _ in range(30):
             counts["a"] += 1
             counts["b"] += 2
-            await asyncio.sleep(0.1)
-        await asyncio.sleep(2.1)
+            await asyncio.sleep(0.1)  # Buckets are those of the server's clock.
+        await asyncio.sleep(2.1)  # As above: the last two of them must be over.
         assert sum(one.requests for one in a.view.seconds) == 90
         assert a.view.seconds == b.view.seconds or a.view.seconds[1:] == b.view.seconds[:-1]
         await a.stop()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.service.audit import read_entries, verify_file
+from headgate.service.security.audit import read_entries, verify_file
 from tests.servers.fixtures import installed
 from tests.servers.process import wait_until
 from tests.servers.redis import standalone
@@ -55,7 +55,7 @@ class Operator(threading.Thread):
             try:
                 return self._running.ask("PUT", f"/api/bans/{key}", {"reason": key})[0] == 200
             except ConnectionRefusedError:
-                time.sleep(0.01)
+                time.sleep(0.01)  # It is about to come back.
             except (OSError, http.client.HTTPException, ValueError):
                 return False  # It died in the middle: nobody knows.
 

@@ -67,11 +67,11 @@ async def send(
 )
 def test_a_bad_body_is_refused_and_changes_nothing(tell: Tell, content: bytes, status: int) -> None:
     async def story(service: Inside) -> None:
-        written = service.desk.audit.entries
+        written = service.node.audit.entries
         code, problem = await send(service, "PUT", "/api/limits/k", content)
         assert (code, problem["status"]) == (status, status)
-        assert not service.desk.board.view.limits
-        assert service.desk.audit.entries == written
+        assert not service.node.board.view.limits
+        assert service.node.audit.entries == written
 
     tell(story)
 
@@ -101,7 +101,7 @@ def test_a_form_or_a_cross_site_post_is_refused(tell: Tell, kind: str | None) ->
     async def story(service: Inside) -> None:
         code, _ = await send(service, "PUT", "/api/bans/k", b'{"reason": "csrf"}', kind)
         assert code == 415
-        assert not service.desk.board.view.bans
+        assert not service.node.board.view.bans
 
     tell(story)
 
@@ -111,8 +111,8 @@ def test_a_form_or_a_cross_site_post_is_refused(tell: Tell, kind: str | None) ->
     [
         (b"1" * 5_000, 422, "bad-value", "a number in the body is too large"),
         (b"1e999", 422, "bad-value", "a number in the body is too large"),
-        (b"NaN", 400, "bad-json", "NaN and Infinity are no numbers"),
-        (b"-Infinity", 400, "bad-json", "NaN and Infinity are no numbers"),
+        (b"NaN", 400, "bad-json", "NaN and Infinity are not JSON numbers"),
+        (b"-Infinity", 400, "bad-json", "NaN and Infinity are not JSON numbers"),
         (b"1" * 300, 422, "bad-value", "ttl must be at most"),
     ],
 )
@@ -130,11 +130,15 @@ def test_a_number_that_nobody_can_use_is_told_as_that(
 @pytest.mark.parametrize(
     "named, pointer, told",
     [
-        ({"rule": "login", "window": 60}, "#/rule", "give the rule, or the window"),
-        ({"rule": "login", "algorithm": "sliding_log"}, "#/rule", "give the rule, or the window"),
-        ({"algorithm": "sliding_log"}, "#/algorithm", "give the window, too"),
-        ({"window": 60, "algorithm": "concurrency"}, "#/algorithm", "no algorithm of checks is"),
-        ({"window": 60, "algorithm": "gcra"}, "#/algorithm", "no algorithm of checks is called"),
+        ({"rule": "login", "window": 60}, "#/rule", "give either the rule, or the window"),
+        (
+            {"rule": "login", "algorithm": "sliding_log"},
+            "#/rule",
+            "give either the rule, or the window",
+        ),
+        ({"algorithm": "sliding_log"}, "#/algorithm", "also needs a window"),
+        ({"window": 60, "algorithm": "concurrency"}, "#/algorithm", "there is no algorithm"),
+        ({"window": 60, "algorithm": "gcra"}, "#/algorithm", "there is no algorithm"),
         ({"window": 1e-9}, "#/window", "a window must last"),
     ],
 )
@@ -273,7 +277,7 @@ def test_what_was_sent_is_escaped_in_logs_and_labels(
         await service.ask("POST", "/api/reset", {"key": hostile})
         await service.ask("PUT", "/api/bans/evil%0d%0a%1b[2J", {"reason": "a\r\nb"})
         await service.ask("DELETE", "/api/bans/evil%0d%0a%1b[2J")
-        (entry, *_) = service.desk.audit.recent(1)
+        (entry, *_) = service.node.audit.recent(1)
         line = json.dumps(entry)
         assert "\n" not in line
         assert "\x1b" not in line
@@ -289,7 +293,7 @@ def test_a_flood_of_keys_in_bans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     async def story(service: Inside) -> None:
         codes = [(await service.ask("PUT", f"/api/bans/{i}", {})).status_code for i in range(22)]
         assert codes == [200] * 20 + [422] * 2
-        assert service.desk.audit.recent(1)[0]["action"] == "ban.put.failed"
+        assert service.node.audit.recent(1)[0]["action"] == "ban.put.failed"
 
     inside(story)
 
@@ -304,7 +308,7 @@ def test_an_address_that_is_no_text_is_refused(tell: Tell, place: str) -> None:
         assert "is not UTF-8" in problem["detail"]
         answer = await service.ask("GET", "/api/counters?prefix=%ff")
         assert answer.status_code == 400
-        assert not service.desk.board.view.bans
+        assert not service.node.board.view.bans
 
     tell(story)
 

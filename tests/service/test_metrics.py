@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.service.figures import METRICS
+from headgate.service.telemetry.metrics import METRICS
 from tests.servers.fixtures import installed
-from tests.servers.process import HOST, NotInstalledError, Server, free_ports, wait_until
+from tests.servers.process import HOST, NotInstalledError, Server, free_ports, patient, wait_until
 from tests.servers.redis import standalone
 from tests.service.running import Service, service
 
@@ -143,6 +143,56 @@ def test_the_shipped_alerts_are_sound_and_name_metrics_that_exist() -> None:
     assert set(re.findall(r"headgate_\w+", ALERTS.read_text())) <= NAMES
 
 
+TROUBLE = """
+rule_files: [ {alerts} ]
+evaluation_interval: 15s
+tests:
+  - interval: 15s
+    input_series:
+      - series: headgate_etcd_free_shards{{job="h", instance="a"}}
+        values: 0x20 3x60
+      - series: headgate_etcd_members{{job="h", instance="a"}}
+        values: 2x80
+      - series: headgate_etcd_members{{job="h", instance="b"}}
+        values: 2x20 1x60
+      - series: headgate_etcd_refused_total{{job="h", instance="a"}}
+        values: 0x20 0+5x60
+      - series: headgate_etcd_commit_age_seconds{{job="h", instance="a"}}
+        values: 0x20 4x60
+      - series: headgate_etcd_journal_entries{{job="h", instance="a"}}
+        values: 100x20 9000x60
+      - series: headgate_store_call_duration_seconds_bucket{{job="h", instance="a", le="0.1"}}
+        values: 0+100x20 2000x60
+      - series: headgate_store_call_duration_seconds_bucket{{job="h", instance="a", le="0.5"}}
+        values: 0+100x80
+      - series: headgate_store_call_duration_seconds_bucket{{job="h", instance="a", le="+Inf"}}
+        values: 0+100x80
+    promql_expr_test:
+      - expr: count(ALERTS{{alertstate="firing"}})
+        eval_time: 4m
+        exp_samples: []
+      - expr: count by (alertname) (ALERTS{{alertstate="firing"}})
+        eval_time: 19m
+        exp_samples:
+          - {{ labels: '{{alertname="HeadgateCommitsLate"}}', value: 1 }}
+          - {{ labels: '{{alertname="HeadgateCommitsRefused"}}', value: 1 }}
+          - {{ labels: '{{alertname="HeadgateCommitsSlow"}}', value: 1 }}
+          - {{ labels: '{{alertname="HeadgateJournalLong"}}', value: 1 }}
+          - {{ labels: '{{alertname="HeadgateMembersDiffer"}}', value: 1 }}
+          - {{ labels: '{{alertname="HeadgateShardsFree"}}', value: 1 }}
+"""
+"""A cluster on etcd that is well for five minutes, and then not."""
+
+
+def test_alerts_about_etcd_fire_in_trouble_and_not_before(tmp_path: Path) -> None:
+    file = tmp_path / "trouble.yml"
+    file.write_text(TROUBLE.format(alerts=ALERTS.resolve()))
+    with installed():
+        command = [tool("promtool"), "test", "rules", str(file)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 def test_the_shipped_dashboard_asks_for_metrics_that_exist() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "headgate.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
@@ -153,9 +203,13 @@ def test_the_shipped_dashboard_asks_for_metrics_that_exist() -> None:
     # What nobody looks at on a dashboard, and why: counts of single events, or numbers for a table elsewhere.
     unseen = {
         "headgate_ignored_fields_total", "headgate_http_request_duration_seconds", "headgate_store_outages_total",
-        "headgate_memory_dropped_keys_total", "headgate_memory_shared_decisions_total", "headgate_board_up",
-        "headgate_rules", "headgate_rules_revision", "headgate_rules_refused", "headgate_audit_entries_total",
-        "headgate_draining", "headgate_workers", "headgate_start_time_seconds",
+        "headgate_lease_chunks", "headgate_memory_dropped_keys_total", "headgate_memory_shared_decisions_total", "headgate_board_up",
+        "headgate_rules", "headgate_rules_revision", "headgate_rules_refused", "headgate_rules_alarm", "headgate_audit_entries_total",
+        "headgate_resp_commands_total", "headgate_resp_connections",
+        "headgate_draining", "headgate_workers", "headgate_start_time_seconds", "headgate_breaker_open",
+        "headgate_breaker_openings_total", "headgate_fallback_nodes", "headgate_fallback_unmerged_keys_total",
+        "headgate_kill_switch", "headgate_shed_checks_total", "headgate_etcd_members", "headgate_etcd_joined_total",
+        "headgate_etcd_clock_lead_seconds", "headgate_region_units_lost_total", "headgate_etcd_refused_total",
     }  # fmt: skip
     assert {metric.name for metric in METRICS} - shown == unseen
 
@@ -170,7 +224,7 @@ def test_the_documentation_lists_every_metric() -> None:
 def test_four_workers_add_up_and_never_go_back() -> None:
     """Real processes; one is killed in the middle. What it had not written in its last second may be missing, and no more."""
     with installed(), standalone("redis-7.0") as redis:
-        options = ("--engine", redis.url, "--workers", "4", "--log-level", "warning")
+        options = ("--engine", patient(redis.url), "--workers", "4", "--log-level", "warning")
         with service(*options) as running, ThreadPoolExecutor(8) as pool:
             wait_until(lambda: workers_of(running) == 4, "all workers are up", within_s=20)
             list(pool.map(lambda i: running.check(f"k{i % 50}"), range(400)))
@@ -215,7 +269,7 @@ def test_a_real_prometheus_scrapes_it_and_a_shipped_alert_fires() -> None:
     with (
         installed(),
         standalone("redis-7.0") as redis,
-        service("--engine", redis.url, "--log-level", "warning") as running,
+        service("--engine", patient(redis.url), "--log-level", "warning") as running,
         prometheus(running.port) as port,
     ):
         wait_until(lambda: query(port, "headgate_store_up") == ["1"], "it scraped", within_s=20)

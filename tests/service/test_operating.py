@@ -35,7 +35,7 @@ def running(folder: Path) -> Iterator[Service]:
             [sys.executable, "-m", "headgate", *words], capture_output=True, text=True, check=True
         )
         (folder / f"{name}.token").write_text(made.stdout)
-        assert made.stderr.endswith("this is the only time that it is shown\n")
+        assert made.stderr.endswith("the token is shown only this once\n")
     options = (
         "--tokens",
         str(folder / "tokens.json"),
@@ -130,13 +130,18 @@ def test_a_reset_of_nobody_says_so(run: Any) -> None:
 
 
 def test_counters_and_reset(run: Any, running: Service) -> None:
-    running.check("counted", limit=7, window=3600)
+    running.check("counted", limit=7, window=7200)
     code, out, _ = run("counters", "--prefix", "counted")
     assert code == 0
     assert out.splitlines()[1].split()[:5] == ["counted", "-", "1", "7", "6"]
+    running.check(
+        "other", limit=9, window=7200
+    )  # From now on it is not known whose limit is which.
+    _, out, _ = run("counters", "--prefix", "counted")
+    assert out.splitlines()[1].split()[:5] == ["counted", "-", "1", "?", "?"]
     assert run("reset", "counted", "--reason", "test")[:2] == (
         0,
-        "forgotten: counted, sliding_window, 3600 s\n",
+        "forgotten: counted, adaptive, 7200 s\n",
     )
     assert json.loads(run("counters", "--prefix", "counted", "--json")[1])["counters"] == []
 
@@ -144,13 +149,33 @@ def test_counters_and_reset(run: Any, running: Service) -> None:
 def test_ban_and_let_in_again(run: Any, running: Service) -> None:
     code, out, _ = run("ban", "bad/key", "--for", "10m", "--reason", "spam")
     assert code == 0
-    assert out.startswith("bad/key is locked out until 20")
+    assert out.startswith("bad/key is banned until 20")
     assert running.check("bad/key")["source"] == "ban"
     assert "spam" in run("ban", "--list")[1]
     assert run("ban", "bad/key", "--remove")[0] == 0
     assert running.check("bad/key")["allowed"]
     code, out, err = run("ban", "bad/key", "--remove")
     assert (code, out, err) == (1, "", "headgate: this key is not banned\n")
+
+
+def test_pin_an_algorithm_and_let_the_traffic_decide_again(run: Any, running: Service) -> None:
+    pinned = run("pin", "token_bucket", "--for", "10m", "--reason", "launch \x1b[1m day")
+    assert pinned[0] == 0
+    assert pinned[1].startswith("token_bucket decides for everything until 20")
+    assert running.check("k")["algorithm"] == "token_bucket"
+    top = run("top", "--once")[1]
+    assert "checks are decided by token_bucket: pinned by ann: launch" in top
+    assert "\x1b" not in top
+    assert "token_bucket" in run("pin", "--list")[1]
+    assert json.loads(run("top", "--once", "--json")[1])["choice"]["overall"]["pinned_by"]
+    assert run("pin", "--remove")[:2] == (
+        0,
+        "the traffic decides for everything again; token_bucket until then\n",
+    )
+    assert run("pin", "--remove")[2] == "headgate: there is no pin\n"
+    assert run("pin", "sliding_log")[0] == 2
+    assert run("pin")[0] == 2
+    assert run("pin", "token_bucket", "--rule", "none")[0] == 1
 
 
 def test_override_for_a_while_or_to_stay(run: Any, running: Service) -> None:
@@ -165,7 +190,7 @@ def test_override_for_a_while_or_to_stay(run: Any, running: Service) -> None:
     assert run("override", "k", "--stay", "--remove")[0] == 0
     assert run("override", "k", "5/hour", "--for", "1h")[0] == 0
     code, _, err = run("override", "k", "--stay", "--remove")
-    assert (code, err.count("with --remove alone")) == (1, 1)
+    assert (code, err.count("use --remove alone")) == (1, 1)
     assert run("override", "k", "--remove")[0] == 0
 
 
@@ -183,40 +208,42 @@ def test_an_address_that_is_not_quite_right_is_told_with_what_was_asked(
 @pytest.mark.parametrize(
     "words, code, message",
     [
-        ("override k 5/fish --for 1h", 2, "no unit of time is called 'fish'"),
-        ("override k 5/hour", 2, "say for how long"),
-        ("override k 5/hour --for soon", 2, "is no length of time"),
-        ("override k --for 1h", 2, "say how much"),
+        ("override k 5/fish --for 1h", 2, "there is no time unit 'fish'"),
+        ("override k 5/hour", 2, "give a duration with --for"),
+        ("override k 5/hour --for soon", 2, "is not a duration"),
+        ("override k --for 1h", 2, "give a rate"),
         (
             "override k 5/hour --for 1h --algorithm leaky",
             2,
-            "no algorithm of checks is called 'leaky'",
+            "there is no algorithm 'leaky'",
         ),
-        ("override k '5/calendar day' --for 1h", 2, "has a window, not a calendar"),
+        ("override k '5/calendar day' --for 1h", 2, "cannot use a calendar"),
         (
             "override k '5/minute; 10/hour' --for 1h",
             2,
-            "a key has one limit of its own, and '5/minute; 10/hour' is 2; write a rule for that",
+            "a key can have only one limit, and '5/minute; 10/hour' is 2; write a rule instead",
         ),
         ("override k --remove", 1, "nothing overrides the limit of this key\n"),
-        ("override k 5/minute --for 1h --stay", 2, "give one of the two"),
-        ("override", 2, "name a key"),
-        ("ban", 2, "name a key"),
-        ("ban k --list", 2, "name a key"),
-        ("ban k --for 0s", 2, "is no length of time"),
-        ("counters --limit 0", 2, "--limit is a number from 1 on"),
-        ("top --limit 0", 2, "--limit is a number from 1 to 100"),
+        ("override k 5/minute --for 1h --stay", 2, "use either --for"),
+        ("override k 5/minute --rule r --stay", 2, "--stay is for checks"),
+        ("override k 5/minute --for 1h --rule nobody", 1, "no such rule"),
+        ("override", 2, "give a key"),
+        ("ban", 2, "give a key"),
+        ("ban k --list", 2, "give a key"),
+        ("ban k --for 0s", 2, "is not a duration"),
+        ("counters --limit 0", 2, "--limit must be at least 1"),
+        ("top --limit 0", 2, "--limit must be from 1 to 100"),
         ("reset k --rule none", 1, "there is no such rule"),
-        ("reset k --algorithm fixed_window", 2, "give the window, too"),
-        ("status --url nonsense", 2, "is no address of a service"),
-        ("status --url http://127.0.0.1:99999", 2, "has a port that is none"),
-        ("status --url http://127.0.0.1:9", 1, "does not answer"),
+        ("reset k --algorithm fixed_window", 2, "also needs a window"),
+        ("status --url nonsense", 2, "is not the address of a service"),
+        ("status --url http://127.0.0.1:99999", 2, "has an invalid port"),
+        ("status --url http://127.0.0.1:1", 1, "does not answer"),
         ("serve --port abc", 2, "port (from --port): it is a whole number, not 'abc'"),
-        ("serve --port 99999", 2, "port (from --port): it lies between 0 and 65535"),
-        ("serve --set prot=1", 2, "no setting is called so"),
+        ("serve --port 99999", 2, "port (from --port): it must be between 0 and 65535"),
+        ("serve --set prot=1", 2, "there is no such setting"),
         ("status --token-file /nowhere", 1, "/nowhere: the token cannot be read"),
-        ("token create x --role king --file f", 2, "is no role"),
-        ("token create x --role viewer", 2, "say where the token is kept"),
+        ("token create x --role king --file f", 2, "is not a role"),
+        ("token create x --role viewer", 2, "give the token file with --file"),
         ("token list --file /nowhere", 1, "/nowhere: the tokens cannot be read"),
         ("token", 2, ""),
         ("audit verify /nowhere", 1, "/nowhere: the audit log cannot be read"),
@@ -240,22 +267,22 @@ def test_a_token_that_does_not_allow_it_is_told_so(
     eve = str(folder / "eve.token")
     assert run("status", "--token-file", eve)[0] == 0
     code, _, err = run("ban", "k", "--token-file", eve)
-    assert (code, err) == (1, "headgate: this needs a token of the role operator\n")
+    assert (code, err) == (1, "headgate: this needs a token with the role operator\n")
     monkeypatch.delenv("HEADGATE_TOKEN")
     code, _, err = run("counters")
     assert code == 1
-    assert "wants a token: name its file" in err
+    assert "needs a token: use --token-file" in err
     monkeypatch.setenv("HEADGATE_TOKEN", "hg_wrong")
     code, _, err = run("counters")
     assert code == 1
-    assert "does not take this token: use another one" in err
+    assert "does not accept this token" in err
 
 
 def test_the_audit_log_is_verified_and_read(run: Any, folder: Path) -> None:
     run("ban", "audited", "--reason", "to be seen")
     log = folder / "audit.jsonl"
     code, out, _ = run("audit", "verify", str(log))
-    assert (code, "the chain is whole" in out) == (0, True)
+    assert (code, "the chain is intact" in out) == (0, True)
     code, out, _ = run("audit", "tail", str(log), "--limit", "1")
     assert out.split()[1:4] == ["ann", "ban.put", "audited:"]
     copy = folder / "copy.jsonl"

@@ -6,16 +6,17 @@ import asyncio
 import json
 import socket
 from contextlib import ExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import uvloop
 
-from headgate import AsyncLimiter, EngineError
+from headgate import EngineError
 from headgate.clock import SystemClock
 from headgate.decision import ENGINE, Decision
-from headgate.service.listening import listen
+from headgate.engines.base import EngineDescription
 from headgate.service.node import Node
-from headgate.service.server import make_server
+from headgate.service.process.listening import listen
+from headgate.service.process.server import make_server
 from headgate.service.settings import Settings
 from tests.service.raw import post
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from headgate.algorithms import Limit
+    from headgate.engines.base import AsyncEngine
 
 GET = b"GET /page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -30,10 +32,21 @@ GET = b"GET /page.css HTTP/1.1\r\nHost: localhost\r\n\r\n"
 class SlowEngine:
     """Answers nobody until told to."""
 
+    nowait = None
+
     def __init__(self) -> None:
         self.clock = SystemClock()
         self.waiting: dict[str, asyncio.Future[Decision]] = {}
         self._limits: dict[str, Limit] = {}
+
+    @property
+    def unguarded(self) -> SlowEngine:
+        return self
+
+    def describe(self) -> EngineDescription:
+        return EngineDescription(
+            store="slow", shared=False, promise="Nothing.", when_lost=("nothing", "nothing")
+        )
 
     def bind(self, limit: Limit, rule: str | None = None) -> Callable[[str, int], Any]:
         def hit(key: str, _: int) -> asyncio.Future[Decision]:
@@ -96,13 +109,13 @@ class Client:
 async def serving(**options: Any) -> AsyncIterator[tuple[SlowEngine, Client, Node]]:
     settings = Settings(port=0, **options)
     engine = SlowEngine()
-    node = Node(settings=settings, limiter=AsyncLimiter(engine))
+    node = Node(settings, engine=cast("AsyncEngine", engine))
     with listen(settings) as sock:
         port = sock.getsockname()[1]
         server = make_server(node)
         running = asyncio.create_task(server.serve(sockets=[sock]))
         while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # As above.
         client = Client(*await asyncio.open_connection("127.0.0.1", port))
         try:
             yield engine, client, node
@@ -119,7 +132,7 @@ def ask(key: str) -> bytes:
 async def arrived(engine: SlowEngine, *keys: str) -> None:
     async with asyncio.timeout(5):
         while not set(keys) <= set(engine.waiting):  # noqa: ASYNC110 - it is a few ticks
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # As above.
 
 
 def test_answers_that_come_early_wait_for_those_before_them() -> None:
@@ -174,9 +187,9 @@ def test_a_client_that_left_does_not_disturb_its_answer() -> None:
             client.send(ask("a"))
             await arrived(engine, "a")
             client.close()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # For the server to see that it left.
             engine.answer("a")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # For the answer to go nowhere.
             assert node.store.up
 
     asyncio.run(story())
@@ -217,7 +230,7 @@ def test_no_more_is_read_from_a_connection_with_many_answers_to_wait_for() -> No
             keys = [f"k{at}" for at in range(5_000)]
             client.send(b"".join(map(ask, keys)))
             await arrived(engine, "k63")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.05)  # For the server to read what it should not.
             first = len(engine.waiting)
             assert first < 5_000
             got: list[str] = []
@@ -234,13 +247,13 @@ def test_newcomers_are_taken_in_together_however_busy_the_loop_is() -> None:
 
     async def story() -> None:
         settings = Settings(port=0)
-        node = Node(settings=settings, limiter=AsyncLimiter(SlowEngine()))
+        node = Node(settings, engine=cast("AsyncEngine", SlowEngine()))
         with listen(settings) as sock, ExitStack() as stack:
             port = sock.getsockname()[1]
             server = make_server(node)
             running = asyncio.create_task(server.serve(sockets=[sock]))
             while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # As above.
             for _ in range(50):
                 stack.enter_context(socket.create_connection(("127.0.0.1", port)))
             for _ in range(10):

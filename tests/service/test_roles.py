@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.service.app import build_app
-from headgate.service.management.guard import ROLE
-from headgate.service.node import build_node
+from headgate.service.management.access import ROLE
+from headgate.service.node import Node
+from headgate.service.security.tokens import ROLES, Role, new_token, write_tokens
 from headgate.service.settings import Settings
-from headgate.service.tokens import ROLES, Role, new_token, write_tokens
 from tests.service.inside import Inside, inside
 
 if TYPE_CHECKING:
@@ -21,16 +21,31 @@ RULE = {"rule_id": "r", "identifier": "ip_address", "rate": "5/minute"}
 NEEDS: dict[tuple[str, str], tuple[Role, Any]] = {
     ("GET", "/metrics"): ("viewer", None),
     ("GET", "/api/nodes"): ("viewer", None),
+    ("GET", "/api/regions"): ("viewer", None),
+    ("PUT", "/api/regions/{region}/taken-back"): ("operator", None),
+    ("DELETE", "/api/regions/{region}/taken-back"): ("operator", None),
     ("GET", "/api/traffic"): ("viewer", None),
+    ("GET", "/api/choice"): ("viewer", None),
+    ("PUT", "/api/choice/{key}"): ("operator", {"algorithm": "token_bucket"}),
+    ("DELETE", "/api/choice/{key}"): ("operator", None),
     ("GET", "/api/top"): ("viewer", None),
     ("GET", "/api/counters"): ("viewer", None),
     ("GET", "/api/limits"): ("viewer", None),
     ("GET", "/api/overrides"): ("viewer", None),
     ("GET", "/api/blocks"): ("viewer", None),
     ("GET", "/api/bans"): ("viewer", None),
+    ("GET", "/api/kill-switch"): ("viewer", None),
+    ("PUT", "/api/kill-switch"): ("operator", {}),
+    ("DELETE", "/api/kill-switch"): ("operator", None),
+    ("PUT", "/api/kill-switch/{rule_id}"): ("operator", {}),
+    ("DELETE", "/api/kill-switch/{rule_id}"): ("operator", None),
     ("GET", "/api/rules"): ("viewer", None),
     ("GET", "/api/rules/{rule_id}"): ("viewer", None),
     ("GET", "/api/history"): ("viewer", None),
+    ("GET", "/api/keys/{key}"): ("viewer", None),
+    ("GET", "/api/live"): ("viewer", None),
+    ("POST", "/api/live/ticket"): ("viewer", {}),
+    ("POST", "/api/simulate"): ("operator", {"shape": "own", "rate": 1, "seconds": 0.01}),
     ("POST", "/api/explain"): ("viewer", {"key": "k"}),
     ("GET", "/api/audit"): ("operator", None),
     ("POST", "/api/reset"): ("operator", {"key": "k"}),
@@ -52,7 +67,7 @@ CHECKS = {
 
 
 def operations() -> dict[tuple[str, str], dict[str, Any]]:
-    node = build_node(Settings())
+    node = Node(Settings())
     try:
         paths = build_app(node).openapi()["paths"]
     finally:
@@ -87,10 +102,10 @@ def test_every_role_on_every_endpoint(tokens: tuple[Path, dict[str, str]], role:
         headers["authorization"] = f"Bearer {texts.get(role, 'hg_wrong')}"
 
     async def story(service: Inside) -> dict[tuple[str, str], int]:
-        service.node.auth._guesses = _NoLimit()  # Guessing has a test of its own.
+        service.node.auth._guesses = _NoLimit()  # type: ignore[assignment]  # Guessing has a test of its own.
         found = {}
         for (method, path), (_, body) in NEEDS.items():
-            place = path.format(key="some%2Fkey", rule_id="no-such-rule")
+            place = path.format(key="some%2Fkey", rule_id="no-such-rule", region="west")
             answer = await service.ask(method, place, body, **headers)
             found[method, path] = answer.status_code
         return found
@@ -124,7 +139,7 @@ def test_who_may_not_do_something_learns_nothing_about_what_exists(
 
     async def story(service: Inside) -> None:
         viewer = {"authorization": f"Bearer {texts['viewer']}"}
-        rule_id = service.desk.rules.rules.rules[0].rule_id
+        rule_id = service.node.rules.rules.rules[0].rule_id
         there = await service.ask("DELETE", f"/api/rules/{rule_id}", **viewer)
         missing = await service.ask("DELETE", "/api/rules/no-such-rule", **viewer)
         assert (there.status_code, there.text) == (missing.status_code, missing.text)

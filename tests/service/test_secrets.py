@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.service.desk import equipped
-from headgate.service.node import build_node
+from headgate.service.node import Node
+from headgate.service.security.tokens import new_token, write_tokens
 from headgate.service.settings import Settings
-from headgate.service.tokens import new_token, write_tokens
 from tests.servers.fixtures import installed
 from tests.servers.process import HOST
 from tests.servers.redis import standalone
@@ -23,7 +22,7 @@ from tests.service.test_roles import FOR_ALL, NEEDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headgate.service.auth import Auth
+    from headgate.service.security.auth import Auth
 
 CANARY = "c4n4ry-s3cr3t"
 
@@ -37,10 +36,12 @@ def everything_said(running: Service, token: str) -> str:
         {},
     ):
         for (method, path), (_, body) in NEEDS.items():
-            place = path.format(key="k", rule_id="r")
+            place = path.format(key="k", rule_id="r", region="eu")
             said.append(str(running.ask(method, place, body, headers)))
         said += [str(running.ask("GET", path, None, headers)) for _, path in FOR_ALL]
-        said += [str(running.ask("GET", path)) for path in ("/", "/docs", "/openapi.json")]
+        said += [
+            str(running.ask("GET", path)) for path in ("/", "/about", "/docs", "/openapi.json")
+        ]
         said.append(str(running.ask("POST", "/check", {"key": "k"})))
         said.append(str(running.ask("POST", "/check", {"limit": "x"})))
     return "\n".join(said)
@@ -74,8 +75,8 @@ def test_a_canary_is_in_no_output_of_a_failing_run(tmp_path: Path) -> None:
         ["serve", "--engine", f"redis://:{CANARY}@nowhere.invalid:99999/0"],
         ["serve", "--engine", f"redis://user:{CANARY}@host:1/x"],
         ["serve", "--set", f"board=redis://:{CANARY}@h:bad/0"],
-        ["status", "--url", f"http://user:{CANARY}@127.0.0.1:9"],
-        ["status", "--url", "http://127.0.0.1:9"],
+        ["status", "--url", f"http://user:{CANARY}@127.0.0.1:1"],
+        ["status", "--url", "http://127.0.0.1:1"],
     ],
     ids=["bad port", "bad database", "bad board", "userinfo", "token in the environment"],
 )
@@ -94,7 +95,7 @@ def test_a_canary_is_in_no_repr(tmp_path: Path) -> None:
     text, kept = new_token("ann", "admin", now=datetime.now(UTC))
     write_tokens(tokens, [kept])
     settings = Settings(engine=f"redis://:{CANARY}@{HOST}:1/0", tokens=str(tokens))
-    node = equipped(build_node(settings))
+    node = Node(settings)
     auth: Auth = node.auth
     auth.identify(f"Bearer {text}".encode())
     shown = "".join(map(repr, (settings, auth, node.board, node.recorder, node.audit, node.store)))

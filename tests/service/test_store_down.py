@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.servers.fixtures import on_flavours
 from tests.servers.process import wait_until
 from tests.service.raw import Raw, post
-from tests.service.running import service
+from tests.service.running import Service, service
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +30,8 @@ RULES = {
          "rate": "5/minute", "on_error": "open"},
         {"rule_id": "other", "match": {"path_pattern": "/other"}, "identifier": "ip_address",
          "rate": "5/minute"},
+        {"rule_id": "told", "match": {"path_pattern": "/told"}, "identifier": "ip_address",
+         "rate": "5/minute", "on_error": "raise"},
     ]
 }  # fmt: skip
 
@@ -54,10 +56,14 @@ def test_a_store_that_is_gone_costs_nobody_more_than_the_deadline(
             began = time.monotonic()
             answer = raw.send(post({"key": "k", "limit": 5})).answer()
             assert time.monotonic() - began < DEADLINE + SLACK
-            assert (answer.status, answer.json["code"]) == (503, "store-unavailable")
-            assert answer.headers["retry-after"] == "1"
+            assert (answer.status, answer.json["source"]) == (200, "fallback")
+            assert answer.json["degraded"] is True
+            assert answer.headers["x-ratelimit-degraded"] == "fallback"
         _, _, batch = one.ask("POST", "/check/batch", {"checks": [{"key": "k"}, {"key": "k2"}]})
-        assert [found["error"]["status"] for found in batch["decisions"]] == [503, 503]
+        assert [found["source"] for found in batch["decisions"]] == ["fallback"] * 2
+        refused = raw.send(post({"path": "/told", "ip": "203.0.113.9"}, "/decide")).answer()
+        assert (refused.status, refused.json["code"]) == (503, "store-unavailable")
+        assert refused.headers["retry-after"] == "1"
 
         told = [
             raw.send(post({"path": path, "ip": "203.0.113.9"}, "/decide")).answer()
@@ -67,30 +73,43 @@ def test_a_store_that_is_gone_costs_nobody_more_than_the_deadline(
         assert [(one.json["allowed"], one.json["source"]) for one in told] == [
             (False, "closed"),
             (True, "open"),
-            (True, "open"),
+            (True, "fallback"),
         ]
         assert all(one.json["degraded"] for one in told)
         assert one.ask("GET", "/health/live")[0] == 200
+        wait_until(lambda: verdict(one)["level"] == "bad", "the page says that it does not answer")
+        (away, *_) = verdict(one)["problems"]
+        assert "Limits hold, less exactly: this node goes on alone" in away["text"]
+        assert "login denies everybody. pages lets everybody pass." in away["text"]
 
         if fault == "killed":
             redis_server.start()
         else:
             redis_server.resume()
         wait_until(
-            lambda: raw.send(post({"key": "k2", "limit": 5})).answer().status == 200,
-            "checks are answered again",
+            lambda: raw.send(post({"key": "k2", "limit": 5})).answer().json["source"] == "engine",
+            "the store is asked again",
         )
         assert one.log.count("the store does not answer") == 1
         wait_until(lambda: "the store answers again" in one.log, "the log says so")
+        wait_until(lambda: verdict(one)["level"] != "bad", "the page says so, too", within_s=8)
+
+
+def verdict(one: Service) -> dict[str, Any]:
+    found: dict[str, Any] = one.ask("GET", "/api/live")[2]["tick"]["verdict"]
+    return found
 
 
 @on_flavours("redis_server", "redis-7.0")
 def test_it_starts_without_its_store_and_works_when_that_comes(redis_server: RedisServer) -> None:
     redis_server.kill()
     with service("--engine", f"{redis_server.url}?deadline={DEADLINE}") as one:
-        assert one.ask("POST", "/check", {"key": "k"})[0] == 503
+        assert one.ask("POST", "/check", {"key": "k"})[2]["source"] == "fallback"
         redis_server.start()
-        wait_until(lambda: one.ask("POST", "/check", {"key": "k"})[0] == 200, "checks are answered")
+        wait_until(
+            lambda: one.ask("POST", "/check", {"key": "k"})[2]["source"] == "engine",
+            "the store is asked",
+        )
 
 
 def test_a_password_is_in_no_output(tmp_path: Path) -> None:
@@ -102,7 +121,7 @@ def test_a_password_is_in_no_output(tmp_path: Path) -> None:
         seen = [str(one.ask("POST", "/check", {"key": "k"}))]
         seen += [str(one.ask("GET", path)) for path in ("/", "/docs", "/openapi.json", "/health")]
         assert all(canary not in text for text in seen)
-        assert "***" in seen[1]
+        assert "redis:" not in seen[1]  # Not even where the store is.
         assert "does not answer" in one.log
     assert canary not in one.log
 
@@ -117,7 +136,7 @@ def test_rules_that_answer_for_a_lost_store_do_not_hide_that_it_is_lost(tmp_path
         for _ in range(3):
             assert one.ask("POST", "/decide", page)[2]["source"] == "open"
         assert one.ask("GET", "/health")[2]["status"] == "degraded"
-        assert one.ask("POST", "/check", {"key": "k"})[0] == 503
+        assert one.ask("POST", "/check", {"key": "k"})[2]["source"] == "fallback"
         assert one.ask("POST", "/decide", {"path": "/none"})[2]["allowed"] is True
         assert one.ask("POST", "/decide", page)[2]["degraded"] is True
         assert one.log.count("the store does not answer") == 1

@@ -16,7 +16,10 @@ from headgate import (
     Rulebook,
     RulesError,
     RuleSet,
+    leased,
 )
+from headgate.held import Slot
+from headgate.held_async import AsyncSlot
 
 limiter = Limiter()
 igdb = limiter.limit("igdb:api", limit=4, window=1.0, algorithm="sliding_log", mode="blocking")
@@ -34,6 +37,8 @@ def decisions() -> None:
     assert_type(decision.algorithm, str)
     assert_type(decision.degraded, bool)
     assert_type(limiter.check("user:42", Rate(100, window=60)), Decision)
+    assert_type(limiter.hit("user:42", leased("100/minute")), Decision)
+    limiter.limit("user:42", "100/minute", consistency="leased").hit()
     charges = [Charge("user:42", "100/minute"), Charge("org:7", "1000/minute", cost=3)]
     assert_type(limiter.decide(charges), Decision)
 
@@ -49,6 +54,12 @@ def one_key() -> None:
         assert_type(decision, Decision)
     with igdb.reserve(cost=500) as reservation:
         reservation.settle(120)
+    with limiter.reserve([Charge("a", "1/second"), Charge("b", "9/second", 5)]) as together:
+        assert_type(together.settle(1, 4), bool)
+        assert_type(together.costs, tuple[int, ...])
+    slot = limiter.concurrency("reports", 10).slot()
+    assert_type(slot.acquire(), Slot)
+    slot.release()
     with limiter.concurrency("reports", 10).slot(ttl=30, timeout=0):
         pass
 
@@ -81,7 +92,7 @@ def rules() -> None:
     Limiter(rules="rules.yaml")
     Limiter(rules=Path("rules.yaml"))
     Limiter(rules=Rulebook(rule_set))
-    Limiter(on_error="fallback")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Limiter(on_error="maybe")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     request = Request("GET", "/", ip="203.0.113.9", headers={"X-Team": "blue"}, cost=3)
     decision = ruled.decide_request(request)
     assert_type(decision, Decision)
@@ -118,5 +129,36 @@ async def the_same_awaited() -> None:
             assert_type(decision, Decision)
         async with limit.reserve(cost=500) as reservation:
             await reservation.settle(120)
+        async with alimiter.reserve([Charge("a", "1/second")], timeout=1) as together:
+            assert_type(await together.settle(1), bool)
+        slot = alimiter.concurrency("reports", 10).slot()
+        assert_type(await slot.acquire(), AsyncSlot)
+        await slot.release()
         async with alimiter.concurrency("reports", 10).slot(ttl=30, timeout=0):
             pass
+
+
+def mails_of(user: str, text: str = "") -> str:
+    """Make a key of a call's arguments."""
+    return f"mails:{user}:{text[:1]}"
+
+
+@limiter.limit(mails_of, "5/hour")
+def send_mail(user: str, text: str = "") -> int:
+    """Send a mail."""
+    return len(user + text)
+
+
+assert_type(send_mail("ada", text="hello"), int)
+assert_type(limiter.limit(mails_of, "5/hour").of("ada").stats().algorithm, str)
+
+
+async def keyed() -> None:
+    """Keys from arguments, awaited."""
+    alimiter = AsyncLimiter()
+
+    @alimiter.limit(mails_of, "5/hour")
+    async def send(user: str) -> int:
+        return len(user)
+
+    assert_type(await send("ada"), int)

@@ -79,7 +79,9 @@ def test_a_tiny_run_of_everything_has_its_whole_structure(tmp_path: Path) -> Non
     scenarios.verify_all()
     results = list(scenarios.everything(TINY))
     by_name = {result.name: result for result in results}
-    assert len(by_name) == len(results) == 8
+    assert len(by_name) == len(results) == 9
+    prices = {row.algorithm for row in by_name["bound"].rows}
+    assert {"limit.hit fixed_window", "acquire fixed_window", "await acquire token_bucket"} < prices
 
     for name in ("hot_allowed", "hot_denied", "many_keys"):
         result = by_name[name]

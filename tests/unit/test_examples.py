@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PICTURES = sorted((DOCS / "explanation" / "pictures").iterdir())
+OF_FAULTS = [path for path in PICTURES if path.stem.startswith("fault-")]
+OF_ALGORITHMS = [path for path in PICTURES if path not in OF_FAULTS]
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -41,11 +43,18 @@ def test_example_prints_what_its_docstring_says(
 
 
 def test_pictures_are_those_that_are_drawn_and_stay_small() -> None:
-    assert [path.stem for path in PICTURES] == sorted(drawing().STORIES)
+    assert [path.stem for path in OF_ALGORITHMS] == sorted(drawing().STORIES)
     assert all(path.stat().st_size < 60_000 for path in PICTURES)
 
 
-@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.stem)
+def test_pictures_of_faults_are_those_that_are_shown() -> None:
+    """They are measured, by `make faults`; nothing here can draw them again."""
+    page = (DOCS / "explanation" / "reliability.md").read_text("utf-8")
+    shown = re.findall(r"\(pictures/([\w.-]+)\)", page)
+    assert sorted(shown) == [path.name for path in OF_FAULTS]
+
+
+@pytest.mark.parametrize("path", OF_ALGORITHMS, ids=lambda path: path.stem)
 def test_picture_shows_what_the_algorithm_does_today(path: Path) -> None:
     """Its description holds every answer. Run `python docs/explanation/draw.py` after a change."""
     told = next(drawing().STORIES[path.stem]())
@@ -58,7 +67,7 @@ def test_every_promise_names_a_test_that_exists() -> None:
     promises = [line for line in page.splitlines() if re.search(r"`[\w/]+\.py`", line)]
     assert promises
     for promise in promises:
-        text = "\n".join((ROOT / "tests" / file).read_text("utf-8") for file in files_of(promise))
+        text = "\n".join(file_of_tests(file).read_text("utf-8") for file in files_of(promise))
         missing = [
             name for name in re.findall(r"`(test_\w+)`", promise) if f"def {name}(" not in text
         ]
@@ -67,6 +76,12 @@ def test_every_promise_names_a_test_that_exists() -> None:
 
 def files_of(line: str) -> list[str]:
     return re.findall(r"`([\w/]+\.py)`", line)
+
+
+def file_of_tests(name: str) -> Path:
+    """Where a file of tests is: the conformance suite is part of the package."""
+    package = ROOT / "src" / "headgate"
+    return package / name if name.startswith("testing/") else ROOT / "tests" / name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 
 HEAD = """
-import os, signal, sys, threading
+import os, signal, sys, threading, time
 from headgate import Limiter, MemoryEngine, StateFileError, UsageError
 
 def in_child(work):
@@ -49,7 +49,7 @@ limiter.hit("key", "5/hour")
 held, done = threading.Event(), threading.Event()
 
 def hold():
-    with limiter.engine._core.lock:
+    with limiter.engine.unguarded._core.lock:
         held.set()
         done.wait()
 
@@ -74,12 +74,16 @@ def test_a_child_can_hold_slots_whatever_the_renewer_did() -> None:
     run("""
 limiter = Limiter(MemoryEngine())
 slots = limiter.concurrency("jobs", 2)
-with slots.slot(), limiter._renewer._changed:
+with slots.slot(), limiter._renewer._starting:
 
     def child():
         assert not limiter._renewer._due
-        with slots.slot(ttl=0.06) as slot:
-            threading.Event().wait(0.2)
+        with slots.slot(ttl=0.6) as slot:
+            held_until = slot._held_until
+            deadline = time.monotonic() + 10
+            while slot._held_until == held_until and time.monotonic() < deadline:
+                threading.Event().wait(0.01)
+            assert slot._held_until > held_until  # It was renewed.
             assert not slot.lost
         limiter.close()
 
@@ -102,7 +106,7 @@ def refused():
 def child():
     limiter.hit("key", "5/day")
     try:
-        limiter.engine.save()
+        limiter.engine.unguarded.save()
     except UsageError as error:
         assert str(os.getppid()) in str(error), error
     else:

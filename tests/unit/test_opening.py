@@ -14,7 +14,7 @@ import redis.asyncio
 from headgate import AsyncLimiter, ConfigError, Limiter, MemoryEngine, UsageError
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
-from headgate.guards.deny_cache import AsyncDenyCache, DenyCache
+from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
 from headgate.opening import url_from_env
 from tests.servers.redis import standalone
 
@@ -37,20 +37,20 @@ def shares_a_budget(opened: Any, url: str) -> bool:
 def test_a_url_is_all_it_takes(redis_server: RedisServer) -> None:
     """In threads and in an event loop, with the deny cache on unless told otherwise."""
     with Limiter(redis_server.url) as limiter:
-        assert isinstance(limiter.engine, DenyCache)
+        assert isinstance(limiter.engine, GuardedEngine)
         assert [bool(limiter.hit("key", "2/hour")) for _ in range(3)] == [True, True, False]
         assert limiter.hit("key", "2/hour").source == "cache"
 
     async def main() -> None:
         async with AsyncLimiter(redis_server.url) as limiter:
-            assert isinstance(limiter.engine, AsyncDenyCache)
+            assert isinstance(limiter.engine, AsyncGuardedEngine)
             assert not await limiter.hit("key", "2/hour")
             assert (await limiter.hit("key", "2/hour")).source == "cache"
 
     asyncio.run(main())
     with Limiter(f"{redis_server.url}?deny_cache=no") as limiter:
-        assert isinstance(limiter.engine, RedisEngine)
-        assert limiter.hit("key", "2/hour").source == "engine"
+        assert [limiter.hit("key", "2/hour").source for _ in range(3)] == ["engine"] * 3
+        assert limiter.hit("key", "2/hour", cost=3).source == "cache"  # Sure without asking.
 
 
 def test_the_environment_names_the_engine(redis_servers: Callable[[str], RedisServer]) -> None:
@@ -59,7 +59,9 @@ def test_the_environment_names_the_engine(redis_servers: Callable[[str], RedisSe
     assert url_from_env({}) == "redis://localhost:6379/0"
     assert url_from_env({"REDIS_URL": url}) == url
     assert url_from_env({"REDIS_URL": url, "HEADGATE_ENGINE": "memory://"}) == "memory://"
-    assert isinstance(Limiter.from_env({"HEADGATE_ENGINE": "memory://"}).engine, MemoryEngine)
+    assert isinstance(
+        Limiter.from_env({"HEADGATE_ENGINE": "memory://"}).engine.unguarded, MemoryEngine
+    )
     with Limiter.from_env({"REDIS_URL": url}, namespace="env") as limiter:
         assert limiter.hit("key", "5/hour").remaining == 4
 
@@ -170,7 +172,7 @@ def test_event_loops_that_ended_are_let_go() -> None:
 @pytest.mark.parametrize("make", [Limiter, AsyncLimiter])
 def test_what_is_no_logger_is_refused(make: Any) -> None:
     for wrong in ("app.limits", 0, print):
-        with pytest.raises(UsageError, match=r"a logger is a logging\.Logger, not"):
+        with pytest.raises(UsageError, match=r"a logger must be a logging\.Logger, not"):
             make(logger=wrong)
     make(logger=logging.LoggerAdapter(logging.getLogger("app.limits"), {}))
 
@@ -178,7 +180,7 @@ def test_what_is_no_logger_is_refused(make: Any) -> None:
 @pytest.mark.parametrize("engine", [None, 42, object(), ["redis://localhost"]])
 def test_what_is_no_engine_is_refused(engine: Any) -> None:
     for kind in (Limiter, AsyncLimiter):
-        with pytest.raises(UsageError, match="an engine is a URL"):
+        with pytest.raises(UsageError, match="an engine must be a URL"):
             kind(engine)
 
 

@@ -150,8 +150,13 @@ def _pairs(flat: list[str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def sentinel(flavour: str, **config: Setting) -> Iterator[SentinelGroup]:
-    """A master, two replicas and three Sentinels; a dead master is replaced in about two seconds."""
+def sentinel(flavour: str, *, source: str = "", **config: Setting) -> Iterator[SentinelGroup]:
+    """A master, two replicas and three Sentinels; a dead master is replaced in about two seconds.
+
+    With a `source` they connect to each other from that address, and not from the one of all other clients.
+    """
+    if source:
+        config |= {"bind-source-addr": source, "replica-announce-ip": HOST, "protected-mode": "no"}
     with contextlib.ExitStack() as stack:
         ports = free_ports(6)
         nodes: list[RedisServer] = []
@@ -165,17 +170,16 @@ def sentinel(flavour: str, **config: Setting) -> Iterator[SentinelGroup]:
         sentinels: list[Sentinel] = []
         for port in ports[3:]:
             folder = own_folder(stack)
-            settings = {
-                "port": port,
-                "bind": HOST,
-                "dir": str(folder),
-                "sentinel": [
-                    f"monitor {MASTER_NAME} {HOST} {nodes[0].port} 2",
-                    f"down-after-milliseconds {MASTER_NAME} 1000",
-                    f"failover-timeout {MASTER_NAME} 5000",
-                    f"parallel-syncs {MASTER_NAME} 1",
-                ],
-            }
+            told = [
+                f"monitor {MASTER_NAME} {HOST} {nodes[0].port} 2",
+                f"down-after-milliseconds {MASTER_NAME} 1000",
+                f"failover-timeout {MASTER_NAME} 5000",
+                f"parallel-syncs {MASTER_NAME} 1",
+            ]
+            settings = {"port": port, "bind": HOST, "dir": str(folder), "sentinel": told}
+            if source:
+                settings |= {"bind-source-addr": source, "protected-mode": "no"}
+                told.append(f"announce-ip {HOST}")
             watcher = Sentinel(flavour, folder, port=port, settings=settings.items())
             sentinels.append(stack.enter_context(watcher))
         group = SentinelGroup(nodes, sentinels)

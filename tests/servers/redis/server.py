@@ -135,6 +135,15 @@ class RedisServer(Server):
         replication = self.info("replication")
         return replication.get("master_link_status") == "up"
 
+    def has_all_of(self, master: "RedisServer") -> bool:
+        """Whether it is a replica that has applied every write of `master`.
+
+        WAIT does not say this: it speaks of the writes of the connection that asks.
+        """
+        written = int(master.info("replication")["master_repl_offset"])
+        applied = self.info("replication").get("slave_repl_offset", -1)
+        return self.in_sync() and int(applied) >= written
+
     def kill(self) -> None:
         """End the process at once, as a crash would (SIGKILL)."""
         super().kill()
@@ -148,9 +157,14 @@ class RedisServer(Server):
     def heal(self) -> None:
         """Let it run again, whether it was stopped or ended, and trust no connection from before."""
         self.resume()
-        if not self.running:
-            self.start()
-        wait_until(self._answers, f"{self} answers again", within_s=30.0)
+
+        def answers() -> bool:
+            # It dies with the thread that started it, which may only just have ended.
+            if not self.running:
+                self.start()
+            return self._answers()
+
+        wait_until(answers, f"{self} answers again", within_s=30.0)
         self._forget_connections()
 
     def _forget_connections(self) -> None:

@@ -66,10 +66,11 @@ def test_levels_of_backoff_show_only_while_it_decides() -> None:
 
 def test_a_refund_reaches_all_three() -> None:
     """Four of ten are given back, whoever is asked next."""
-    state, _ = CHOICES["token_bucket"].take(None, T_US, 10)
-    assert state is not None
-    mark = CHOICES["token_bucket"].mark(state)
-    state, given = CHOICES["token_bucket"].refund(state, mark, T_US, 4, 0)
+    chosen = CHOICES["token_bucket"]
+    taken, _ = chosen.take(None, T_US, 10)
+    assert taken is not None
+    taken, _ = chosen.watch(taken)
+    state, given = chosen.refund(taken, chosen.mark(taken), T_US, 4, chosen.low(taken))
     assert given == 4 * 6_000_000 * 256
     assert [limit.peek(state, T_US, 1)[1] for limit in CHOICES.values()] == [4, 4, 4]
 

@@ -166,8 +166,9 @@ def test_a_window_lasts_from_a_millisecond_to_a_leap_year(build: Built, value: i
 @pytest.mark.parametrize("build", WINDOWS.values(), ids=WINDOWS)
 def test_the_shortest_and_the_longest_window_are_accepted(build: Built) -> None:
     """Both ends belong to the range."""
-    build(1_000)
-    build(MAX_WINDOW_US)
+    for window_us in (1_000, MAX_WINDOW_US):
+        built: Any = build(window_us)
+        assert built.window_us == window_us
 
 
 @rows(BURSTS, NOT_WHOLE)
@@ -188,7 +189,7 @@ def test_a_burst_flows_back_within_what_can_be_counted(build: Built) -> None:
     most = MAX_EXACT // 256 // 100_000
     build(most)
     assert refusal(build, most + 1) == (
-        f"a burst of {most + 1} would take {(most + 1) * 100_000} us to flow back, which is more "
+        f"a burst of {most + 1} would take {(most + 1) * 100_000} us to refill, which is more "
         f"than {MAX_EXACT // 256}: lower the burst"
     )
 
@@ -202,7 +203,7 @@ def test_a_limit_of_zero_has_no_burst() -> None:
 def test_a_bucket_gives_at_most_a_unit_a_microsecond() -> None:
     """The message says what to use instead."""
     assert refusal(lambda limit: TokenBucket(limit, SECOND_US), SECOND_US + 1) == (
-        "token_bucket gives at most one unit a microsecond, and 1000001 in 1000000 us is more: "
+        "token_bucket allows at most one unit per microsecond, and 1000001 in 1000000 us is more: "
         "count in larger units, or use sliding_window"
     )
 

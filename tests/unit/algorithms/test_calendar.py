@@ -192,19 +192,19 @@ def test_calendars_with_other_periods_zones_or_anchors_are_kept_apart() -> None:
 )
 def test_an_unknown_zone_is_refused(zone: str) -> None:
     """The message says what a zone looks like."""
-    with pytest.raises(UsageError, match=r"no time zone is called .*'Europe/Berlin'"):
+    with pytest.raises(UsageError, match=r"there is no time zone .*'Europe/Berlin'"):
         Calendar("day", zone)
 
 
 @pytest.mark.parametrize("zone", [None, 5, b"UTC", [], 1.5, True])
 def test_a_zone_that_is_no_text_is_refused(zone: object) -> None:
     """As an unknown one."""
-    with pytest.raises(UsageError, match="no time zone is called"):
+    with pytest.raises(UsageError, match="there is no time zone"):
         Calendar("day", zone)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("period", ["year", "", "Day", None, 1, []])
 def test_an_unknown_period_is_refused(period: object) -> None:
     """The message lists those there are."""
-    with pytest.raises(UsageError, match="a calendar period is day, week or month, not"):
+    with pytest.raises(UsageError, match="a calendar period must be day, week or month, not"):
         Calendar(period)  # type: ignore[arg-type]

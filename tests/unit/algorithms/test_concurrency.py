@@ -9,7 +9,7 @@ import pytest
 from headgate.algorithms import NEVER, Concurrency
 
 if TYPE_CHECKING:
-    from headgate.algorithms.concurrency import Holders
+    from headgate.algorithms._holders import Holders
 
 SECOND_US = 1_000_000
 LIMIT = Concurrency(2)

@@ -65,8 +65,8 @@ def test_asking_for_nothing_writes_nothing() -> None:
     """Not even when the clock stepped back: the log stays as it was."""
     state, _ = LIMIT.take(None, T_US, 1)
     same, answer = LIMIT.take(state, T_US - 500_000, 0)
-    assert same is state
-    assert answer == (True, 3, 0, SECOND_US, 0)
+    assert same == state
+    assert answer == (True, 3, 0, SECOND_US + 500_000, 0)
 
 
 def test_a_refund_lowers_the_request_it_belongs_to() -> None:
@@ -75,7 +75,10 @@ def test_a_refund_lowers_the_request_it_belongs_to() -> None:
     assert state is not None
     mark = LIMIT.mark(state)
     lowered, given = LIMIT.refund(state, mark, T_US + 999_999, 2, 0)
-    assert (lowered, given) == (([T_US, 1], 0, 2, 1), 2)
+    assert (lowered, given) == (
+        ([T_US, 1, T_US + 999_999, 0], 0, 4, 1),
+        2,
+    )  # The last tells the time.
     assert LIMIT.refund(state, mark, T_US + 1_000_000, 2, 0) == (state, 0)
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from headgate.algorithms import NEVER, SlidingWindow
 from headgate.algorithms.sliding_window import MAX_LIMIT, Counters
 
@@ -63,6 +67,25 @@ def test_the_weight_is_never_rounded_in_favour_of_the_caller() -> None:
     assert (allowed, remaining) == (False, 4)
     assert 0 < retry_after_us <= 58
     assert limit.peek(state, middle_us + retry_after_us, 5)[0] is True
+
+
+@pytest.mark.parametrize("limit", [1, 1_000, 2**43])
+def test_finding_steps_takes_no_longer_for_windows_that_nothing_divides(limit: int) -> None:
+    """Callers choose windows: a search over thousands of divisors would be theirs to start."""
+    windows = [366 * 86_400_000_000 - 7 * number for number in range(200)]
+    before = time.process_time()
+    for window_us in windows:
+        SlidingWindow(limit, window_us)
+    assert (time.process_time() - before) / len(windows) < 0.000_5
+
+
+@pytest.mark.parametrize(
+    "seconds", [5, 300, 3_600, 43_200, 86_400, 2 * 86_400, 604_800, 30 * 86_400, 366 * 86_400]
+)
+def test_steps_divide_long_windows_too(seconds: int) -> None:
+    limit = SlidingWindow(100, seconds * 1_000_000)
+    assert limit.window_us % limit.step_us == 0
+    assert 980_000 <= limit.steps <= 2**20
 
 
 def test_steps_divide_ordinary_windows_so_that_retry_times_are_round() -> None:

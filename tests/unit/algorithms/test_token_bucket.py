@@ -9,7 +9,7 @@ from headgate.algorithms.base import MAX_WINDOW_US
 
 SECOND_US = 1_000_000
 LIMIT = TokenBucket(10, SECOND_US)
-T_US = 10 * SECOND_US
+T_US = 100_000 * SECOND_US
 
 
 def test_a_burst_at_once_and_then_a_steady_rate() -> None:
@@ -63,38 +63,47 @@ def test_a_limit_of_zero_denies_everything() -> None:
 
 def test_a_refund_gives_back_only_what_has_not_flowed_back() -> None:
     """Reserve 10, wait until all is back, take 5, refund 10: there are still only 5."""
-    state, _ = LIMIT.take(None, T_US, 10)
-    assert state is not None
-    mark = LIMIT.mark(state)
+    state, before = LIMIT.watch(LIMIT.take(None, T_US, 10)[0])
+    assert (before, LIMIT.low(state)) == (0, LIMIT.capacity)
     state, _ = LIMIT.take(state, T_US + 5 * SECOND_US, 5)
-    state, given = LIMIT.refund(state, mark, T_US + 5 * SECOND_US, 10, 0)
-    state, answer = LIMIT.take(state, T_US + 5 * SECOND_US, 10)
+    assert LIMIT.low(state) == 0
+    after, given = LIMIT.refund(state, None, T_US + 5 * SECOND_US, 10, LIMIT.low(state))
+    _, answer = LIMIT.take(after, T_US + 5 * SECOND_US, 10)
     assert given == 0
     assert answer == (False, 5, 500_000, 500_000, 0)
 
 
 def test_an_early_refund_gives_back_what_is_left_of_its_take() -> None:
     """Half of the 10 have flowed back after half a second; the other 5 can be given back."""
-    state, _ = LIMIT.take(None, T_US, 10)
-    assert state is not None
-    state, given = LIMIT.refund(state, LIMIT.mark(state), T_US + 500_000, 10, 0)
+    state, _ = LIMIT.watch(LIMIT.take(None, T_US, 10)[0])
+    after, given = LIMIT.refund(state, None, T_US + 500_000, 10, LIMIT.low(state))
     assert given == 5 * LIMIT.emission
-    assert LIMIT.peek(state, T_US + 500_000, 10) == (True, 10, 0, 0, 0)
+    assert LIMIT.peek(after, T_US + 500_000, 10) == (True, 10, 0, 0, 0)
 
 
-def test_refunds_do_not_give_back_the_same_time_twice() -> None:
-    """Two takes of 5 lie one behind the other: giving back the first moves the second forward."""
-    state, _ = LIMIT.take(None, T_US, 5)
-    assert state is not None
-    first = LIMIT.mark(state)
-    state, _ = LIMIT.take(state, T_US, 5)
-    assert state is not None
-    second = LIMIT.mark(state)
-    now_us = T_US + 300_000
-    state, of_first = LIMIT.refund(state, first, now_us, 5, 0)
-    state, of_second = LIMIT.refund(state, second, now_us, 5, of_first)
-    assert (of_first, of_second) == (2 * LIMIT.emission, 5 * LIMIT.emission)
-    assert LIMIT.used(state, now_us) == 0
+def test_a_low_water_mark_is_the_smallest_backlog_before_any_take() -> None:
+    """It falls with the backlog, never rises, and says nothing about what was before it."""
+    state, _ = LIMIT.watch(LIMIT.take(None, T_US, 10)[0])
+    state, _ = LIMIT.take(state, T_US + 300_000, 3)
+    assert LIMIT.low(state) == 7 * LIMIT.emission
+    assert LIMIT.low(LIMIT.charge(state, T_US + 400_000, 1)) == 7 * LIMIT.emission
+    assert LIMIT.low(LIMIT.force(state, T_US + 700_000, 3)[0]) == 6 * LIMIT.emission
+    again, before = LIMIT.watch(state)
+    assert (before, LIMIT.low(again)) == (7 * LIMIT.emission, LIMIT.capacity)
+    assert LIMIT.unwatch(again) == LIMIT.unwatch(state)
+
+
+def test_a_state_with_a_low_water_mark_answers_as_without() -> None:
+    plain, _ = LIMIT.take(None, T_US, 4)
+    state, _ = LIMIT.watch(plain)
+    for now_us in (T_US, T_US + 1, T_US + SECOND_US):
+        for cost in (0, 1, 6, 7, 11):
+            assert LIMIT.take(state, now_us, cost)[1] == LIMIT.take(plain, now_us, cost)[1]
+            assert LIMIT.peek(state, now_us, cost) == LIMIT.peek(plain, now_us, cost)
+            assert LIMIT.force(state, now_us, cost)[1] == LIMIT.force(plain, now_us, cost)[1]
+    assert LIMIT.used(state, T_US) == 4
+    assert LIMIT.idle_at_us(state) == LIMIT.idle_at_us(plain)
+    assert LIMIT.encode(state) == LIMIT.encode(plain)
 
 
 ONE_BY_ONE = TokenBucket(1, SECOND_US)
@@ -136,24 +145,24 @@ def test_who_is_willing_to_wait_just_long_enough_is_let_in() -> None:
 def test_the_last_in_line_gives_its_slot_back() -> None:
     """The next to come gets it."""
     states, _ = line(1, 1, 1)
-    state = ONE_BY_ONE.leave_line(states[2], states[2], T_US, 1)
+    before, last = states[1], states[2]
+    assert before is not None
+    assert last is not None
+    state = ONE_BY_ONE.leave_line(last, last, before, T_US)
+    assert state == before
     assert ONE_BY_ONE.line_up(state, T_US, 1, 10 * SECOND_US)[1][2] == 2 * SECOND_US
 
 
-def test_only_the_last_in_line_gives_its_slot_back() -> None:
+def test_a_slot_is_not_given_back_from_under_what_came_after_it() -> None:
     """Those behind have been told when to start: closing the gap would let two start at once."""
-    states, _ = line(1, 1, 1)
-    state = ONE_BY_ONE.leave_line(states[2], states[1], T_US, 1)
-    assert state == states[2]
-    assert ONE_BY_ONE.line_up(state, T_US, 1, 10 * SECOND_US)[1][2] == 3 * SECOND_US
-
-
-def test_a_line_ends_when_its_last_may_start() -> None:
-    """Until then an engine gives nothing back; 0 says that nobody waits."""
-    states, starts = line(1, 1, 1)
-    ends_us = [ONE_BY_ONE.line_ends_us(state, T_US) for state in states]
-    assert ends_us == [0, *(T_US + start for start in starts[1:])]
-    assert ONE_BY_ONE.line_ends_us(states[2], T_US + 2 * SECOND_US) == 0
+    first, second, third = line(1, 1, 1)[0]
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert ONE_BY_ONE.leave_line(third, second, first, T_US) is None
+    forced, _ = ONE_BY_ONE.force(second, T_US, 1)
+    assert forced is not None
+    assert ONE_BY_ONE.leave_line(forced, second, first, T_US) is None
 
 
 def test_starts_keep_their_distance_when_a_unit_takes_no_whole_microsecond() -> None:

@@ -2,16 +2,17 @@
 
 import asyncio
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headgate.algorithms import SlidingWindow, TokenBucket
-from headgate.board import Ban, Board, Identity, KeyLimit, MemoryStore, Report, Totals
+from headgate.board import Ban, Board, KeyOverride, MemoryStore, NodeIdentity, Report, Totals
 from headgate.board.model import Block
-from headgate.board.sheets import blocks_sheet, top_sheet
-from headgate.board.sketch import Hot
-from headgate.board.store import Pulled, Push
+from headgate.board.shared_lists import blocks_to_bytes, top_to_bytes
+from headgate.board.sketch import TopKey
+from headgate.board.store import BoardPull, BoardPush
 from headgate.clock import ManualClock
 from headgate.errors import ConfigError, EngineError, UsageError
 
@@ -23,7 +24,7 @@ class Node:
 
     def __init__(self, store: MemoryStore, clock: ManualClock, name: str) -> None:
         self.report = Report()
-        identity = Identity(id=name, address=f"{name}:8080")
+        identity = NodeIdentity(id=name, address=f"{name}:8080")
         self.board = Board(store, identity, report=lambda: self.report, clock=clock)
 
     def count(self, requests: int, denied: int = 0) -> None:
@@ -101,8 +102,8 @@ def test_people_see_nothing_that_has_ended_since_the_last_beat(a: Node, clock: M
 
 
 def test_a_heartbeat_that_is_longer_than_the_ttl_is_refused(store: MemoryStore) -> None:
-    identity = Identity(id="a", address="", ttl_us=10 * SECOND_US)
-    with pytest.raises(UsageError, match="every 10 s cannot keep a node alive"):
+    identity = NodeIdentity(id="a", address="", ttl_us=10 * SECOND_US)
+    with pytest.raises(UsageError, match="every 10 s is too slow"):
         Board(store, identity)
 
 
@@ -141,7 +142,7 @@ def test_totals_of_a_node_that_left_stay_counted(a: Node, b: Node) -> None:
 
 def test_what_is_set_here_holds_at_once_and_elsewhere_with_the_next_beat(a: Node, b: Node) -> None:
     b.beat()
-    asyncio.run(a.board.keep("l", KeyLimit(key="k", rate="5/minute")))
+    asyncio.run(a.board.keep("l", KeyOverride(key="k", rate="5/minute")))
     assert a.board.view.limits["k"] == SlidingWindow(5, 60 * SECOND_US)
     assert not b.board.view.limits
     b.beat()
@@ -152,14 +153,35 @@ def test_an_override_wins_over_a_lasting_limit_and_gives_way_when_it_ends(
     a: Node, clock: ManualClock
 ) -> None:
     until_us = clock.now_us() + 3 * SECOND_US
-    asyncio.run(a.board.keep("l", KeyLimit(key="k", rate="5/minute")))
-    override = KeyLimit(key="k", rate="50/minute burst 9", until_us=until_us)
+    asyncio.run(a.board.keep("l", KeyOverride(key="k", rate="5/minute")))
+    override = KeyOverride(key="k", rate="50/minute burst 9", until_us=until_us)
     asyncio.run(a.board.keep("o", override))
     assert dict(a.board.view.limits) == {"k": TokenBucket(50, 60 * SECOND_US, 9)}
     clock.advance(3)
     a.beat()
     assert dict(a.board.view.limits) == {"k": SlidingWindow(5, 60 * SECOND_US)}
     assert not a.board.view.overrides
+
+
+def test_an_override_of_a_rule_is_stored_apart_and_ends_by_itself(
+    a: Node, b: Node, clock: ManualClock
+) -> None:
+    until_us = clock.now_us() + 3 * SECOND_US
+    rule = "per-user: 50 % / day"  # Names of rules may hold anything.
+    override = KeyOverride(key="a:b", rate="50/minute", until_us=until_us, rule=rule)
+    asyncio.run(a.board.keep("o", override))
+    b.beat()
+    for node in (a, b):
+        assert node.board.view.rule_overrides == {rule: {"a:b": override}}
+        assert node.board.view.rule_limits == {rule: {"a:b": SlidingWindow(50, 60 * SECOND_US)}}
+        assert not node.board.view.limits
+    assert not asyncio.run(a.board.remove("o", "a:b"))
+    clock.advance(3)
+    a.beat()
+    assert not a.board.view.rule_limits
+    asyncio.run(a.board.keep("o", replace(override, until_us=clock.now_us() + SECOND_US)))
+    assert asyncio.run(a.board.remove("o", "a:b", rule))
+    assert not a.board.view.rule_limits
 
 
 def test_bans_end_by_themselves_unless_they_were_set_to_stay(a: Node, clock: ManualClock) -> None:
@@ -209,12 +231,12 @@ def test_there_is_a_bound_on_what_people_can_set(a: Node, monkeypatch: pytest.Mo
 )
 def test_entries_that_make_no_sense_are_refused(words: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        KeyLimit(**words)  # type: ignore[arg-type]
+        KeyOverride(**words)  # type: ignore[arg-type]
 
 
 def test_other_nodes_blocks_are_shown_until_they_end(a: Node, b: Node, clock: ManualClock) -> None:
     until_us = clock.now_us() + SECOND_US
-    b.report = Report(sheets={"blocks": blocks_sheet([Block("k", until_us, "why")])})
+    b.report = Report(lists={"blocks": blocks_to_bytes([Block("k", until_us, "why")])})
     b.beat()
     assert asyncio.run(a.board.blocks()) == [Block("k", until_us, "why")]
     assert asyncio.run(b.board.blocks()) == []  # It knows its own better.
@@ -223,10 +245,10 @@ def test_other_nodes_blocks_are_shown_until_they_end(a: Node, b: Node, clock: Ma
 
 
 def test_top_keys_are_merged_over_nodes(a: Node, b: Node) -> None:
-    b.report = Report(sheets={"top": top_sheet([Hot("k", 5, 0), Hot("l", 2, 1)], 1)})
+    b.report = Report(lists={"top": top_to_bytes([TopKey("k", 5, 0), TopKey("l", 2, 1)], 1)})
     b.beat()
-    top = asyncio.run(a.board.top(([Hot("k", 10, 0), Hot("m", 4, 0)], 0), 2))
-    assert top == [Hot("k", 15, 0), Hot("m", 5, 1)]
+    top = asyncio.run(a.board.top(([TopKey("k", 10, 0), TopKey("m", 4, 0)], 0), 2))
+    assert top == [TopKey("k", 15, 0), TopKey("m", 5, 1)]
 
 
 class Unreachable(MemoryStore):
@@ -234,7 +256,7 @@ class Unreachable(MemoryStore):
 
     away = False
 
-    async def exchange(self, push: Push) -> Pulled:
+    async def exchange(self, push: BoardPush) -> BoardPull:
         if self.away:
             raise EngineError("gone fishing", transient=True)
         return await super().exchange(push)
@@ -291,13 +313,13 @@ def test_a_change_during_a_beat_is_not_undone_by_it(clock: ManualClock) -> None:
     """The answer of an exchange that began before the change does not know of it."""
 
     class Slow(MemoryStore):
-        async def exchange(self, push: Push) -> Pulled:
+        async def exchange(self, push: BoardPush) -> BoardPull:
             pulled = await super().exchange(push)
             await board.keep("b", Ban(key="k"))
             return pulled
 
     store = Slow(clock=clock)
-    board = Board(store, Identity(id="a", address=""), clock=clock)
+    board = Board(store, NodeIdentity(id="a", address=""), clock=clock)
     asyncio.run(store.change("b:other", b"{}", None))
     asyncio.run(board.beat())
     assert set(board.view.bans) == {"k"}
@@ -306,7 +328,7 @@ def test_a_change_during_a_beat_is_not_undone_by_it(clock: ManualClock) -> None:
 def test_what_people_set_survives_a_restart_with_a_file(tmp_path: Path, clock: ManualClock) -> None:
     file = tmp_path / "board.json"
     first = Node(MemoryStore(clock=clock, file=file), clock, "a")
-    asyncio.run(first.board.keep("l", KeyLimit(key="k", rate="5/minute", by="ann", reason="é")))
+    asyncio.run(first.board.keep("l", KeyOverride(key="k", rate="5/minute", by="ann", reason="é")))
     asyncio.run(first.board.keep("b", Ban(key="gone", until_us=clock.now_us() + SECOND_US)))
     clock.advance(2)
     second = Node(MemoryStore(clock=clock, file=file), clock, "a")
@@ -329,7 +351,7 @@ def test_what_people_set_is_for_the_owner_of_the_file_only(
 def test_a_torn_file_is_refused_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "board.json"
     file.write_text('{"kept": [')
-    with pytest.raises(ConfigError, match=r"board\.json holds no board"):
+    with pytest.raises(ConfigError, match=r"board\.json is not a valid board"):
         MemoryStore(file=file)
 
 
@@ -359,7 +381,7 @@ def test_a_started_board_beats_once_a_second_until_it_is_stopped(
             beats += 1
             return Report()
 
-        board = Board(store, Identity(id="a", address=""), report=report, clock=clock)
+        board = Board(store, NodeIdentity(id="a", address=""), report=report, clock=clock)
         await board.start()
         for _ in range(20):  # Sleeping moves the clock to the next second.
             await asyncio.sleep(0)
@@ -370,3 +392,34 @@ def test_a_started_board_beats_once_a_second_until_it_is_stopped(
     beats, passed_s = asyncio.run(story())
     assert passed_s > 3
     assert beats in (passed_s + 2, passed_s + 3)  # At the start, in between, and at the end.
+
+
+@pytest.mark.parametrize("politely", [True, False])
+def test_totals_and_rates_do_not_fall_when_a_node_ends_and_another_takes_its_place(
+    store: MemoryStore, clock: ManualClock, a: Node, b: Node, *, politely: bool
+) -> None:
+    for node in (a, b):
+        node.beat()
+    for node in (a, b):
+        node.count(1_500, 100)
+    clock.advance(1)
+    for node in (b, a):
+        node.beat()
+    before = a.board.view
+    assert before.totals == Totals(3_000, 200)
+    if politely:
+        asyncio.run(b.board.stop())
+    again = Node(store, clock, "b")
+    again.beat()
+    again.count(16)
+    clock.advance(1)
+    again.beat()
+    a.beat()
+    assert a.board.view.totals == Totals(3_016, 200)
+    assert sum(one.requests for one in a.board.view.seconds) == 3_016
+    for _ in range(30):  # Until what the first one counted is added up with that of others.
+        clock.advance(10)
+        again.beat()
+        a.beat()
+        assert a.board.view.totals == Totals(3_016, 200)
+    assert len(store._counts) == 2

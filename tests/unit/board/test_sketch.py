@@ -3,7 +3,7 @@ from collections import Counter
 
 from hypothesis import given, strategies as st
 
-from headgate.board.sketch import Hot, RecentKeys, SpaceSaving, merged
+from headgate.board.sketch import RecentKeys, SpaceSaving, TopKey, merged
 
 BATCHES = st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=30), max_size=20)
 
@@ -55,8 +55,8 @@ def test_recent_keys_forget_what_was_popular_two_periods_ago() -> None:
     keys.add(["old"] * 5)
     keys.turn()
     keys.add(["new", "old"])
-    assert keys.top(10) == [Hot("old", 6, 0), Hot("new", 1, 0)]
+    assert keys.top(10) == [TopKey("old", 6, 0), TopKey("new", 1, 0)]
     keys.turn()
-    assert keys.top(10) == [Hot("old", 1, 0), Hot("new", 1, 0)]
+    assert keys.top(10) == [TopKey("old", 1, 0), TopKey("new", 1, 0)]
     keys.turn()
     assert keys.top(10) == []

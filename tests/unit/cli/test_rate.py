@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from headgate.algorithms import TokenBucket
 from headgate.cli import main
 from headgate.clock import ManualClock
 
@@ -118,8 +119,10 @@ def test_json_says_what_was_read(capsys: pytest.CaptureFixture[str]) -> None:
         "calendar": None,
         "algorithm": "token_bucket",
         "reason": "the default for a rate with a burst",
+        "guarantee": TokenBucket.guarantee,
     }
-    assert facts[0].startswith("One unit flows back every 600 ms")
+    assert facts[0] == f"Guarantees {TokenBucket.guarantee}."
+    assert facts[1].startswith("One unit refills every 600 ms")
     assert (timeline["hits_per_column"], timeline["hits_per_batch"], timeline["cost"]) == (10, 1, 1)
     # A burst of 20 and what flows back meanwhile, then the steady 5 of 10.
     assert timeline["admitted"] == [0] * 10 + [10, 10, 10, 9] + [5] * 46
@@ -160,7 +163,10 @@ def test_json_of_several_rates_says_who_refused(capsys: pytest.CaptureFixture[st
 def test_a_cost_that_never_fits_is_said_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     answer = json_of("headgate rate 10/minute --cost 11 --json", capsys)
     (rate,) = answer["rates"]
-    assert rate["facts"][0] == "A hit of 11 never fits: there are never more than 10 at once."
+    assert (
+        rate["facts"][1]
+        == "A hit of 11 can never pass: there are never more than 10 units at once."
+    )
     assert sum(rate["timeline"]["admitted"]) == 0
 
 
@@ -197,7 +203,7 @@ def test_a_bad_line_is_named_and_the_others_are_explained(
         "2/second",
     ]
     assert err == (
-        "headgate: line 2: no unit of time is called 'moon'; "
+        "headgate: line 2: there is no time unit 'moon'; "
         "use ms, second, minute, hour, day or week\n"
     )
 
@@ -218,7 +224,7 @@ def test_an_endless_line_is_not_read_to_its_end(
     assert read_on_stdin(b"1/s\n" + b"9" * 1_000_000, monkeypatch, "--json") == 2
     out, err = capsys.readouterr()
     assert len(out.splitlines()) == 1
-    assert err == "headgate: line 2 has more than 1000 characters; nothing was read on\n"
+    assert err == "headgate: line 2 has more than 1000 characters; the rest was not read\n"
 
 
 class Terminal(io.StringIO):

@@ -1,10 +1,14 @@
 """How commands find a service and their token, before they send anything."""
 
+from pathlib import Path
+
 import pytest
 
 from headgate.cli import main
+from headgate.cli._service import seconds_of
+from headgate.errors import UsageError
 
-NOWHERE = "http://127.0.0.1:9"
+NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a b", "\u00e4", "a\x7f", " ", "\udce4"])
@@ -13,7 +17,7 @@ def test_what_cannot_be_a_token_is_told_wherever_it_comes_from(
 ) -> None:
     monkeypatch.setenv("HEADGATE_TOKEN", token)
     assert main(["status", "--url", NOWHERE]) == 1
-    assert "headgate: HEADGATE_TOKEN holds no token: one is a word" in capsys.readouterr().err
+    assert "headgate: HEADGATE_TOKEN has no valid token" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -37,5 +41,43 @@ def test_a_token_that_travels_in_the_clear_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("HEADGATE_TOKEN", "hg_x")
-    assert main(["status", "--url", f"http://{host}:9"]) == 1
-    assert ("the token travels in the clear" in capsys.readouterr().err) is is_told
+    assert main(["status", "--url", f"http://{host}:1"]) == 1
+    assert ("the token is sent unencrypted" in capsys.readouterr().err) is is_told
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h", 3_600),
+        ("7d", 604_800),
+        ("2w", 1_209_600),
+        ("250ms", 0.25),
+        ("10 minutes", 600),
+        ("5 min", 300),
+        ("Hour", 3_600),
+        ("1 day", 86_400),
+        (" 3 secs ", 3),
+    ],
+)
+def test_a_length_of_time_is_written_as_in_rates(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "0s", "00m", "1.5h", "-1s", "5 x", "s5", "month", "١s"])
+def test_what_is_no_length_of_time_is_told(text: str) -> None:
+    with pytest.raises(UsageError, match="is not a duration; write it as in rates"):
+        seconds_of(text)
+
+
+def test_a_file_that_holds_no_certificate_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "ca.pem"
+    empty.write_text("nothing")
+    for file, reason in ((empty, "it holds no certificate"), (tmp_path / "none", "No such file")):
+        assert main(["status", "--url", "https://127.0.0.1:1", "--ca-file", str(file)]) == 1
+        assert f"headgate: {file}: the certificate cannot be read: {reason}" in (
+            capsys.readouterr().err
+        )

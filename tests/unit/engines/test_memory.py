@@ -24,8 +24,9 @@ from headgate import (
     TokenBucket,
     UsageError,
 )
-from headgate.charge import Kind, Request
-from headgate.engines._core import TABLES_WHEN_FULL
+from headgate.charge import ChargeSet
+from headgate.charge_kind import ChargeKind
+from headgate.engines._state_store import TABLES_WHEN_FULL
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ class TestBounds:
         assert hit("stranger", 1).degraded
         denied = hit("stranger", 5)
         assert (denied.allowed, denied.degraded) == (False, True)
-        for kind in (Kind.TAKE, Kind.PEEK):
-            request = Request((Charge("stranger", SlidingWindow(5, HOUR_US), 5, kind=kind),))
+        for kind in (ChargeKind.TAKE, ChargeKind.PEEK):
+            request = ChargeSet((Charge("stranger", SlidingWindow(5, HOUR_US), 5, kind=kind),))
             assert engine.decide([request])[0].degraded
         assert engine.counters.shared == 4
 
@@ -127,7 +128,7 @@ class TestBounds:
         engine = MemoryEngine(max_keys=1, clock=clock)
         limit = Concurrency(1, 30_000_000)
         engine.bind(limit)("first", 1)
-        hold = Request((Charge("stranger", limit),), token=NAME)
+        hold = ChargeSet((Charge("stranger", limit),), token=NAME)
         assert engine.decide([hold])[0].degraded
         clock.advance(29)
         assert engine.renew("stranger", limit, NAME)
@@ -159,16 +160,16 @@ class TestBounds:
 class TestWindows:
     """Callers choose windows, so there may be many of them; each has a table."""
 
-    @pytest.mark.parametrize("kind", [Kind.TAKE, Kind.PEEK])
+    @pytest.mark.parametrize("kind", [ChargeKind.TAKE, ChargeKind.PEEK])
     @pytest.mark.parametrize("max_keys", [1_000_000, 1], ids=["own states", "shared states"])
     def test_those_that_nobody_uses_any_more_take_no_memory(
-        self, max_keys: int, kind: Kind, clock: ManualClock
+        self, max_keys: int, kind: ChargeKind, clock: ManualClock
     ) -> None:
         engine = MemoryEngine(max_keys=max_keys, clock=clock)
         engine.bind(FixedWindow(1, HOUR_US))("stays", 1)
         for number in range(5_000):
             charge = Charge("key", FixedWindow(5, 1_000 + number), kind=kind)
-            assert engine.decide([Request((charge,))])[0]
+            assert engine.decide([ChargeSet((charge,))])[0]
             clock.advance(us=10_000)
         assert len(engine._core.tables) < 2_000
         assert len(engine._by_rule[None].tables) < 2 * len(engine._core.tables) + 100
@@ -198,7 +199,7 @@ class TestWindows:
         self, first: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Through whatever held it, and through a table that has taken its place."""
-        monkeypatch.setattr("headgate.engines._core.FEW_TABLES", 0)
+        monkeypatch.setattr("headgate.engines._state_store.FEW_TABLES", 0)
         engine = MemoryEngine(clock=clock)
         limit = FixedWindow(2, 1_000_000)
         twin = engine.scoped("")
@@ -212,34 +213,34 @@ class TestWindows:
             assert run(["key"], 1).answers[0][0]
         assert not old("key", 1)
         assert not engine.bind(limit)("key", 1)
-        assert not twin.decide([Request((Charge("key", limit),))])[0]
+        assert not twin.decide([ChargeSet((Charge("key", limit),))])[0]
         assert engine.usage("key", limit).used == twin.usage("key", limit).used == 2
 
     def test_a_reservation_outlives_its_table(
         self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headgate.engines._core.FEW_TABLES", 0)
+        monkeypatch.setattr("headgate.engines._state_store.FEW_TABLES", 0)
         engine = MemoryEngine(clock=clock)
         limit = FixedWindow(10, 1_000_000)
         charge = Charge("key", limit)
-        engine.decide([Request((charge,), reserve_us=HOUR_US, token=NAME)])
+        engine.decide([ChargeSet((charge,), reserve_us=HOUR_US, token=NAME)])
         self._let_go(engine, clock, limit)
         engine.scoped("").bind(limit)("key", 1)
         assert engine.settle(NAME, 5)
         assert engine.usage("key", limit).used == 5
-        assert not engine._core.reservations._accounts
+        assert not engine._core.reservations._names
 
     def test_one_request_of_many_new_ones_is_counted_in_all_of_them(
         self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They are empty until all of it is decided, and must not be let go before."""
-        monkeypatch.setattr("headgate.engines._core.FEW_TABLES", 0)
+        monkeypatch.setattr("headgate.engines._state_store.FEW_TABLES", 0)
         engine = MemoryEngine(clock=clock)
         limits = [FixedWindow(5, HOUR_US + number) for number in range(64)]
         charges = tuple(Charge("key", limit) for limit in limits)
-        assert engine.decide([Request(charges)])[0]
+        assert engine.decide([ChargeSet(charges)])[0]
         assert {engine.scoped("").usage("key", limit).used for limit in limits} == {1}
-        assert engine.decide([Request((*charges, *charges))])[0]
+        assert engine.decide([ChargeSet((*charges, *charges))])[0]
         assert {engine.usage("key", limit).used for limit in limits} == {3}
 
     @staticmethod
@@ -317,7 +318,7 @@ class TestThreads:
         """Eight threads settle the same reservation; one of them does."""
         engine = MemoryEngine(clock=clock)
         limit = FixedWindow(10, HOUR_US)
-        request = Request((Charge("key", limit, 10),), reserve_us=60_000_000, token=NAME)
+        request = ChargeSet((Charge("key", limit, 10),), reserve_us=60_000_000, token=NAME)
         assert engine.decide([request])[0]
         settled = _from_threads(8, lambda: engine.settle(NAME, 4))
         assert sorted(settled) == [False] * 7 + [True]
@@ -330,7 +331,7 @@ class TestReservations:
     def test_an_expired_reservation_stays_charged(self, clock: ManualClock) -> None:
         engine = MemoryEngine(clock=clock)
         limit = FixedWindow(10, HOUR_US)
-        engine.decide([Request((Charge("key", limit, 10),), reserve_us=1_000_000, token=NAME)])
+        engine.decide([ChargeSet((Charge("key", limit, 10),), reserve_us=1_000_000, token=NAME)])
         clock.advance(1)
         assert not engine.settle(NAME, 0)
         assert engine.usage("key", limit).used == 10
@@ -338,21 +339,21 @@ class TestReservations:
 
     def test_one_token_is_one_reservation(self, clock: ManualClock) -> None:
         engine = MemoryEngine(clock=clock)
-        request = Request((Charge("key", "10/hour"),), reserve_us=1_000_000, token=NAME)
+        request = ChargeSet((Charge("key", "10/hour"),), reserve_us=1_000_000, token=NAME)
         engine.decide([request])
-        with pytest.raises(UsageError, match="open already"):
+        with pytest.raises(UsageError, match="already open"):
             engine.decide([request])
         assert engine.usage("key", SlidingWindow(10, HOUR_US)).used == 1
 
     def test_a_denied_reservation_leaves_nothing_behind(self, clock: ManualClock) -> None:
         engine = MemoryEngine(clock=clock)
-        engine.decide([Request((Charge("key", "1/hour", 2),), reserve_us=1_000_000, token=NAME)])
+        engine.decide([ChargeSet((Charge("key", "1/hour", 2),), reserve_us=1_000_000, token=NAME)])
         assert engine.counters.reservations == 0
 
     def test_settling_covers_every_limit_of_the_reservation(self, clock: ManualClock) -> None:
         engine = MemoryEngine(clock=clock)
         charge = Charge("key", "100/minute; 1000/hour", 50)
-        engine.decide([Request((charge,), reserve_us=1_000_000, token=NAME)])
+        engine.decide([ChargeSet((charge,), reserve_us=1_000_000, token=NAME)])
         assert engine.settle(NAME, 20)
         assert [engine.usage("key", limit).used for limit in charge.limits] == [20, 20]
 
@@ -362,7 +363,7 @@ class TestReservations:
         limit = FixedWindow(10, HOUR_US)
         hit = engine.bind(limit)
         for key in ("key", "other"):
-            engine.decide([Request((Charge(key, limit, 10),), reserve_us=HOUR_US, token=key)])
+            engine.decide([ChargeSet((Charge(key, limit, 10),), reserve_us=HOUR_US, token=key)])
         engine.reset("key", FixedWindow(5, HOUR_US))
         assert hit("key", 10)
         assert not engine.settle("key", 0)
@@ -375,7 +376,7 @@ class TestReservations:
         """It settles as one, or not at all; what the other limits charged stays."""
         engine = MemoryEngine(clock=clock)
         charge = Charge("key", "100/minute; 1000/hour", 50)
-        engine.decide([Request((charge,), reserve_us=1_000_000, token=NAME)])
+        engine.decide([ChargeSet((charge,), reserve_us=1_000_000, token=NAME)])
         engine.reset("key", charge.limits[0])
         assert not engine.settle(NAME, 20)
         assert [engine.usage("key", limit).used for limit in charge.limits] == [0, 50]
@@ -383,12 +384,12 @@ class TestReservations:
     def test_a_reset_of_a_shared_state_ends_the_reservations_of_all_who_share_it(
         self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("headgate.engines._core.shared_index", lambda *_: 7)
+        monkeypatch.setattr("headgate.engines._state_store.shared_index", lambda *_: 7)
         engine = MemoryEngine(max_keys=1, clock=clock)
         limit = FixedWindow(10, HOUR_US)
         for key in ("first", "stranger", "another"):
             charge = Charge(key, limit, 5)
-            engine.decide([Request((charge,), reserve_us=HOUR_US, token=key)])
+            engine.decide([ChargeSet((charge,), reserve_us=HOUR_US, token=key)])
         engine.reset("another", limit)
         assert engine.bind(limit)("another", 10)
         assert not engine.settle("stranger", 0)
@@ -403,7 +404,7 @@ class TestReservations:
 
         def reserve(name: str, seconds: int) -> None:
             charge = Charge("key", limit)
-            engine.decide([Request((charge,), reserve_us=seconds * 1_000_000, token=name)])
+            engine.decide([ChargeSet((charge,), reserve_us=seconds * 1_000_000, token=name)])
 
         for seconds in (5, 1, 4, 2, 3):
             reserve(f"{seconds}", seconds)
@@ -423,11 +424,11 @@ class TestReservations:
         engine = MemoryEngine(clock=clock)
         limit = FixedWindow(1000, HOUR_US)
         for number in range(1000):
-            request = Request((Charge("key", limit),), reserve_us=HOUR_US, token=f"{number}")
+            request = ChargeSet((Charge("key", limit),), reserve_us=HOUR_US, token=f"{number}")
             engine.decide([request])
             assert engine.settle(f"{number}", 0)
         assert len(engine._core.reservations._due) < 100
-        assert not engine._core.reservations._accounts
+        assert not engine._core.reservations._names
 
 
 class TestLine:
@@ -441,35 +442,37 @@ class TestLine:
         engine = MemoryEngine(max_keys=max_keys, clock=clock)
         engine.bind(FixedWindow(1, HOUR_US))("somebody else", 1)
         charge = Charge("key", TokenBucket(10, 1_000_000, 1))
-        in_line = Request((charge,), wait_us=HOUR_US)
-        engine.decide([Request((charge,), reserve_us=HOUR_US, token=NAME)])
+        in_line = ChargeSet((charge,), wait_us=HOUR_US)
+        engine.decide([ChargeSet((charge,), reserve_us=HOUR_US, token=NAME)])
         *five, sixth = (engine.decide([in_line])[0] for _ in range(6))
         assert [one.retry_after_us for one in five] == [n * 100_000 for n in range(1, 6)]
         engine.leave_line(sixth)
         engine.settle(NAME, 0)
         assert engine.decide([in_line])[0].retry_after_us == 600_000
 
-    def test_a_line_ends_when_its_last_one_starts(self, clock: ManualClock) -> None:
-        bucket = TokenBucket(3, 1_000_000, 1)  # A third of a second has no end in microseconds.
-        now_us = clock.now_us()
-        state, _ = bucket.take(None, now_us, 1)
-        assert bucket.line_ends_us(state, now_us) == 0
-        starts_us = 0
-        for _ in range(3):
-            state, answer = bucket.line_up(state, now_us, 1, HOUR_US)
-            starts_us = now_us + answer[2]
-            assert bucket.line_ends_us(state, now_us) == starts_us
-        assert bucket.line_ends_us(state, starts_us - 1) == starts_us
-        assert bucket.line_ends_us(state, starts_us) == 0
-        assert bucket.line_ends_us(None, now_us) == 0
+    def test_a_refund_counts_from_the_moment_on_at_which_the_last_one_starts(
+        self, clock: ManualClock
+    ) -> None:
+        engine = MemoryEngine(clock=clock)
+        charge = Charge("key", TokenBucket(4, 1_000_000, 2))
+        in_line = ChargeSet((charge,), wait_us=HOUR_US)
+        for name in ("one", "two"):
+            engine.decide([ChargeSet((charge,), reserve_us=HOUR_US, token=name)])
+        starts_us = engine.decide([in_line])[0].retry_after_us
+        clock.advance(us=starts_us - 1)
+        engine.settle("one", 0)
+        assert not engine.bind(charge.limits[0])("key", 1)
+        clock.advance(us=1)
+        engine.settle("two", 0)
+        assert engine.bind(charge.limits[0])("key", 1)
 
     def test_a_refund_counts_again_once_nobody_waits(self, clock: ManualClock) -> None:
         """The only one in line leaves: nobody is left who was told when to start."""
         engine = MemoryEngine(clock=clock)
         bucket = TokenBucket(10, 1_000_000, 1)
         charge = Charge("key", bucket)
-        engine.decide([Request((charge,), reserve_us=HOUR_US, token=NAME)])
-        engine.leave_line(engine.decide([Request((charge,), wait_us=HOUR_US)])[0])
+        engine.decide([ChargeSet((charge,), reserve_us=HOUR_US, token=NAME)])
+        engine.leave_line(engine.decide([ChargeSet((charge,), wait_us=HOUR_US)])[0])
         engine.settle(NAME, 0)
         assert engine.usage("key", bucket).used == 0
 
@@ -478,7 +481,7 @@ def test_a_peek_among_takes_can_deny_them(clock: ManualClock) -> None:
     """Looking is a condition too: what it denies is not taken elsewhere."""
     engine = MemoryEngine(clock=clock)
     full, free = FixedWindow(0, HOUR_US), FixedWindow(5, HOUR_US)
-    request = Request((Charge("full", full, kind=Kind.PEEK), Charge("free", free)))
+    request = ChargeSet((Charge("full", full, kind=ChargeKind.PEEK), Charge("free", free)))
     assert not engine.decide([request])[0]
     assert engine.usage("free", free).used == 0
 
@@ -525,11 +528,11 @@ def test_listing_is_not_changed_by_those_who_take_nothing(clock: ManualClock) ->
     engine.bind(limit)("key", 2)
     engine.usage("key", other)
     engine.reset("nobody", other)
-    engine.decide([Request((Charge("key", other, kind=Kind.PEEK),))])
+    engine.decide([ChargeSet((Charge("key", other, kind=ChargeKind.PEEK),))])
     (entry,) = engine.list_keys().entries
     assert (entry.limit, entry.count, entry.limit_known) == (10, 2, True)
     slots, fewer = Concurrency(10), Concurrency(1)
-    engine.decide([Request((Charge("held", slots),), token=NAME)])
+    engine.decide([ChargeSet((Charge("held", slots),), token=NAME)])
     engine.renew("held", fewer, NAME)
     engine.release("held", fewer, "nobody")
     (entry,) = engine.list_keys("held").entries
@@ -546,7 +549,7 @@ def test_listing_says_where_it_cannot_tell_whose_limit_it_is(by: str, clock: Man
             if by == "hit":
                 hits[key](key, 1)
             else:
-                engine.decide([Request((Charge(key, limit),))])
+                engine.decide([ChargeSet((Charge(key, limit),))])
     assert [entry.limit_known for entry in engine.list_keys().entries] == [False, False]
 
 

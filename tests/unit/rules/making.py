@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.algorithms import FixedWindow, Limit
-from headgate.rules.match import Rulebook
-from headgate.rules.model import Identifier, Match, Part, Rule, RuleSet
+from headgate.rules.matching.rulebook import Rulebook
+from headgate.rules.model import Identifier, IdentifierPart, Match, Rule, RuleSet
 
 MINUTE_US = 60_000_000
 
@@ -21,7 +21,7 @@ def identifier(*kinds: str, joined: bool = False) -> Identifier:
     for kind in kinds:
         before, _, name = kind.replace("/", ":").partition(":")
         written: Any = "text" if kind.startswith("=") else before
-        parts.append(Part(kind=written, name=kind[1:] if kind.startswith("=") else name))
+        parts.append(IdentifierPart(kind=written, name=kind[1:] if kind.startswith("=") else name))
     return Identifier(parts=tuple(parts), joined=joined)
 
 

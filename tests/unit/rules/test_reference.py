@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headgate.rules.cases import read_cases
-from headgate.rules.parse import parse_rules
-from headgate.rules.starter import STARTER
+from headgate.rules.format.cases import read_cases
+from headgate.rules.format.parse import parse_rules
+from headgate.rules.format.starter import STARTER
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = [DOCS / "how-to" / "write-rules.md"]

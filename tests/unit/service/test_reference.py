@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from headgate.service import problems, wire
+from headgate.service.http import bodies, problems
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
@@ -18,14 +18,21 @@ def test_the_page_of_settings_is_as_its_program_writes_it() -> None:
 
 def test_every_field_of_the_check_api_is_in_the_reference() -> None:
     page = (REFERENCE / "http.md").read_text(encoding="utf-8")
-    kinds = (wire.Check, wire.Decide, wire.Reserve, wire.Settle, wire.Acquire, wire.Answer)
+    kinds = (
+        bodies.CheckBody,
+        bodies.DecideBody,
+        bodies.ReserveBody,
+        bodies.SettleBody,
+        bodies.AcquireBody,
+        bodies.Answer,
+    )
     fields = {name for kind in kinds for name in kind.__struct_fields__}
     assert [name for name in sorted(fields) if f"`{name}`" not in page] == []
 
 
 def test_every_problem_of_the_check_api_is_in_the_reference() -> None:
     page = (REFERENCE / "http.md").read_text(encoding="utf-8")
-    kinds = [one for one in vars(problems).values() if isinstance(one, problems.Kind)]
-    of_management = {"forbidden", "internal-error"}
+    kinds = [one for one in vars(problems).values() if isinstance(one, problems.ProblemType)]
+    of_management = {"forbidden", "internal-error", "too-many-guesses"}
     missing = {kind.code for kind in kinds if f"`{kind.code}`" not in page} - of_management
     assert missing == set()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate import ConfigError, UsageError
-from headgate.service.loading import load_settings
 from headgate.service.promises import promises
-from headgate.service.secret import redacted
+from headgate.service.security.redaction import redacted
 from headgate.service.settings import SETTINGS, Settings
+from headgate.service.settings_loading import load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,20 +81,23 @@ def test_text_becomes_what_the_setting_is(text: str, name: str, value: object) -
     [
         ({"HEADGATE_PORT": "٨٠"}, "port (from HEADGATE_PORT): it is a whole number, not '٨٠'"),
         ({"HEADGATE_PORT": "8_0"}, "it is a whole number"),
-        ({"HEADGATE_PORT": "-1"}, "it lies between 0 and 65535, and -1 does not"),
+        ({"HEADGATE_PORT": "-1"}, "it must be between 0 and 65535, not -1"),
         ({"HEADGATE_IDLE_TIMEOUT": "nan"}, "it is a number"),
         ({"HEADGATE_IDLE_TIMEOUT": "inf"}, "it is a number"),
         ({"HEADGATE_IDLE_TIMEOUT": "1e9"}, "it is a number"),
         ({"HEADGATE_CHECK_NEEDS_TOKEN": "maybe"}, "it is true or false"),
-        ({"HEADGATE_LOG_LEVEL": "loud"}, "log_level (from HEADGATE_LOG_LEVEL): 'loud' is none of"),
-        ({"HEADGATE_DEFAULT_ALGORITHM": "gcra"}, "'gcra' is none of adaptive"),
-        ({"HEADGATE_ON_ERROR": "raise"}, "it is open or closed"),
+        (
+            {"HEADGATE_LOG_LEVEL": "loud"},
+            "log_level (from HEADGATE_LOG_LEVEL): it must be one of debug, info, warning, error, not 'loud'",
+        ),
+        ({"HEADGATE_DEFAULT_ALGORITHM": "gcra"}, "it must be one of adaptive"),
+        ({"HEADGATE_ON_ERROR": "pass"}, "it must be one of fallback, open, closed, raise"),
         ({"HEADGATE_HEARTBEAT": "30"}, "it must be shorter than node_ttl"),
         ({"HEADGATE_TRUSTED_PROXIES": "10.0.0.1/8"}, "trusted_proxies (from HEADGATE_TRUSTED"),
         ({"HEADGATE_DEFAULT_WINDOW": "0"}, "a window must last between 1 ms and 366 days"),
         ({"HEADGATE_WORKERS": "2"}, "give them an engine to share"),
-        ({"HEADGATE_TLS_KEY": "/key.pem"}, "a certificate and its key come together"),
-        ({"HEADGATE_HOST": "::"}, "can be reached from outside"),
+        ({"HEADGATE_TLS_KEY": "/key.pem"}, "a certificate and its key belong together"),
+        ({"HEADGATE_HOST": "::"}, "is reachable from other machines"),
         ({"HEADGATE_ENGINE_FILE": "/nowhere"}, "HEADGATE_ENGINE_FILE: /nowhere cannot be read"),
     ],
 )
@@ -109,9 +112,9 @@ def test_a_bad_value_is_refused_with_its_source(environ: dict[str, str], message
     [
         ("port = '80'", "port (from {}): it is a whole number, not '80'"),
         ("port = true", "it is a whole number, not True"),
-        ("prot = 80", "no setting is called 'prot'; is 'port' meant?"),
-        ("sources = {}", "no setting is called 'sources'"),
-        ("trusted_proxies = [1]", "it is a list of texts"),
+        ("prot = 80", "there is no setting 'prot'; did you mean 'port'?"),
+        ("sources = {}", "there is no setting 'sources'"),
+        ("trusted_proxies = [1]", "it is a list of strings"),
         ("engine = 5", "engine (from {}): it is text, not what is there"),
         ("port = ", "it is not TOML"),
         ("port = 1\nport = 2", "it is not TOML"),
@@ -135,7 +138,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_variable_is_pointed_out_and_ignored() -> None:
     environ = {"HEADGATE_PROT": "1", "HEADGATE_TOKEN": "x", "HEADGATE_URL": "y", "OTHER": "z"}
     _, remarks = load_settings(flags={}, environ=environ)
-    assert remarks == ["HEADGATE_PROT is no setting, and is ignored; is HEADGATE_PORT meant?"]
+    assert remarks == [
+        "HEADGATE_PROT is not a setting, and is ignored; did you mean HEADGATE_PORT?"
+    ]
 
 
 def test_settings_can_be_sent_to_worker_processes() -> None:
@@ -182,8 +187,8 @@ def test_every_setting_has_a_help_text() -> None:
     [
         ("idle_timeout", "nan", "it is a number, not 'nan'"),
         ("idle_timeout", "1e3", "it is a number, not '1e3'"),
-        ("idle_timeout", "-1", "it lies between 0.01 and 86400, and -1.0 does not"),
-        ("max_body", "-1", "it lies between 256 and 16777216, and -1 does not"),
+        ("idle_timeout", "-1", "it must be between 0.01 and 86400, not -1.0"),
+        ("max_body", "-1", "it must be between 256 and 16777216, not -1"),
         ("max_body", "1.5", "it is a whole number, not '1.5'"),
         ("default_window", "-1", "a window must last"),
     ],

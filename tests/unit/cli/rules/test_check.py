@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.cli import main
-from headgate.rules.schema import schema_text
-from headgate.rules.starter import STARTER
+from headgate.rules.format.schema import schema_text
+from headgate.rules.format.starter import STARTER
 
 GOOD = "rules:\n  - {rule_id: a, identifier: ip_address, rate: 100/minute}\n"
 WARNED = "rule_id: a\nidentifier: ip_address\nrate: 100/minute\nmatch: {path_pattern: /a}\n"
@@ -38,8 +38,8 @@ def test_warnings_are_shown_and_are_no_failure(capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert out.endswith(", 1 warning\n")
     assert err == (
-        "rules.yaml: warning: no rule is about every request; "
-        "add a rule without `match`, so that no request is without a limit\n"
+        "rules.yaml: warning: no rule matches every request; "
+        "add a rule without `match`, so that every request has a limit\n"
     )
 
 
@@ -87,7 +87,7 @@ def test_a_closed_stdin_is_said(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["rules", "check", "-"]) == 1
-    assert "stdin is closed; name a file instead" in capsys.readouterr().err
+    assert "stdin is closed; give a file instead" in capsys.readouterr().err
 
 
 def test_what_could_steer_a_terminal_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,11 +104,14 @@ def test_what_could_steer_a_terminal_is_escaped(capsys: pytest.CaptureFixture[st
     "words, message",
     [
         ("check", "the following arguments are required: FILE; see 'headgate rules check --help'"),
-        ("check --jso x", "unrecognized arguments: --jso; see 'headgate --help'"),
-        ("chek", "no command is called 'chek', but 'check' is one; see 'headgate rules --help'"),
+        (
+            "check --jso x",
+            "unrecognized arguments: --jso (did you mean --json?); see 'headgate rules check --help'",
+        ),
+        ("chek", "there is no command 'chek' (did you mean 'check'?); see 'headgate rules --help'"),
         (
             "init rules.json",
-            "the starter is YAML, with comments, and rules.json is not named so; call it rules.yaml",
+            "the starter file is YAML with comments, but rules.json does not end in .yaml; call it rules.yaml",
         ),
     ],
 )
@@ -144,7 +147,7 @@ def test_init_never_overwrites_unless_it_is_forced(capsys: pytest.CaptureFixture
     Path("rules.yaml").write_text("mine")
     assert main(["rules", "init", "rules.yaml"]) == 1
     assert capsys.readouterr().err == (
-        "headgate: rules.yaml is already there; name another file, or use --force\n"
+        "headgate: rules.yaml already exists; choose another name, or use --force\n"
     )
     assert Path("rules.yaml").read_text() == "mine"
     assert not Path("rules.schema.json").exists()
@@ -175,7 +178,7 @@ def test_init_says_what_it_wrote_and_what_stays(capsys: pytest.CaptureFixture[st
     Path("rules.schema.json").write_text("{}")
     assert main(["rules", "init"]) == 0
     assert capsys.readouterr().out == (
-        "wrote rules.yaml; rules.schema.json was there and stays; next: headgate rules check rules.yaml\n"
+        "wrote rules.yaml; kept the existing rules.schema.json; next: headgate rules check rules.yaml\n"
     )
     assert Path("rules.schema.json").read_text() == "{}"
     Path("rules.yaml").unlink()
@@ -218,5 +221,5 @@ def test_a_device_and_a_closed_pipe_leave_no_traceback() -> None:
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout == "{"
     assert done.stderr == (
-        "/dev/zero: is a device; rules are read from a regular file\n/dev/zero: 1 problem\n"
+        "/dev/zero: is a device; rules must be in a regular file\n/dev/zero: 1 problem\n"
     )

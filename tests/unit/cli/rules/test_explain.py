@@ -55,7 +55,7 @@ off    disabled                                                             it i
 login  not matched                                                          the method GET is not POST
 users  enforced     ~ip=203.0.113.9  1     9/minute burst 3 (token_bucket)  all of its conditions hold
                     note: there is no user_id, so its address is counted
-half   shadow       ~ip=203.0.113.9  1     9/minute (sliding_window)        it matches, but the key stands at 28 of 100, and only below 20 the rule is enforced
+half   shadow       ~ip=203.0.113.9  1     9/minute (sliding_window)        it matches, but the key is at 28 of 100, and only below 20 the rule is enforced
                     note: there is no user_id, so its address is counted
 team   skipped                                                              there is no header:x-team, and on_missing is skip
 free   exempt                                                               '203.0.113.9' is exempt
@@ -68,7 +68,7 @@ It is counted by users, last; half watches.
 
 
 def test_json_has_everything(explain: Any) -> None:
-    words = ["--method", "post", "--path", "/a%2Fb", "--user-id", "42", "--host", "A.test:80"]
+    words = ["--method", "post", "--path", "/a%00b", "--user-id", "42", "--host", "A.test:80"]
     code, out, _ = explain(
         *words, "--ip", "nobody", "--cost", "3", "--descriptor", "a=b=c", "--json"
     )
@@ -80,8 +80,8 @@ def test_json_has_everything(explain: Any) -> None:
         "a.test",
         None,
     )
-    assert trace["refused"] == "a path must not hide a %2F in it"
-    assert trace["notes"][1] == "'nobody' is no address, and is taken as missing"
+    assert trace["refused"] == "a path may not have control characters, and %00 is one"
+    assert trace["notes"][1] == "'nobody' is not an address, and counts as missing"
     by_rule = {step["rule"]: step for step in trace["rules"]}
     assert by_rule["login"]["why"].startswith("the path was refused")
     assert by_rule["users"] == {
@@ -92,7 +92,7 @@ def test_json_has_everything(explain: Any) -> None:
         "key": "42",
         "cost": 3,
         "limits": ["99/hour (sliding_window)"],
-        "notes": ["'42' has limits of its own", "the caller says that it costs 3"],
+        "notes": ["'42' has its own limits", "the caller says that it costs 3"],
     }
 
 
@@ -108,10 +108,10 @@ def test_nothing_applies(explain: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["--header", "X-Team"], "--header is written like name:value"),
-        (["--descriptor", "=x"], "--descriptor is written like name=value"),
-        (["--cost", "-1"], "a cost is a whole number"),
-        (["--cost", "9" * 16], "a cost is a whole number from 0 to 9007199254740991"),
+        (["--header", "X-Team"], "--header must have the form name:value"),
+        (["--descriptor", "=x"], "--descriptor must have the form name=value"),
+        (["--cost", "-1"], "the cost must be a whole number"),
+        (["--cost", "9" * 16], "the cost must be a whole number from 0 to 9007199254740991"),
     ],
 )
 def test_wrong_usage(explain: Any, words: list[str], message: str) -> None:

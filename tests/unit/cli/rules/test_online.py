@@ -87,7 +87,7 @@ def test_the_version_is_the_same_word_for_the_same_rules_everywhere(shell: Shell
     made = shell.json("set", "rules.yaml", "login", "rate=20/minute")
     listed = shell.json("list", "rules.yaml")
     checked = shell.json("check", "rules.yaml")
-    assert made["version"] == listed["version"] == checked["version"]
+    assert made["version"] == listed["source"]["version"] == checked["version"]
 
 
 def test_the_author_is_who_is_at_the_keyboard(
@@ -99,6 +99,43 @@ def test_the_author_is_who_is_at_the_keyboard(
     (entry,) = shell.json("history", "rules.yaml")
     assert entry["author"] == "carla@desk"
     assert entry["changes"][0]["after"]["shadow"] is True
+
+
+def test_what_a_store_has_can_be_pulled_checked_and_pushed_again(shell: Shell) -> None:
+    shell("set", "rules.yaml", "all", "rate=11/minute", "--author", "ann\udcff@desk")
+    version = RuleSet.parse(Path("rules.yaml").read_text()).version
+    for name in ("pulled.yaml", "pulled.json"):
+        assert f"2 rules of file:rules.yaml, version {version}" in shell("pull", "rules.yaml", name)
+        assert shell("check", name) == f"{name}: 2 rules, version {version}\n"
+        assert shell("diff", "rules.yaml", name) == "nothing changed\n"
+        assert shell("push", name, "rules.yaml", "--dry-run").startswith("nothing changed")
+    assert shell("pull", "rules.yaml", "pulled.yaml") == ""
+    assert shell.code == 1
+    assert "pulled.yaml already exists; choose another name, or use --force" in shell.err
+    wrote = shell.json("pull", "rules.yaml", "pulled.yaml", "--force")
+    assert (wrote["wrote"], wrote["rules"], wrote["revision"]) == ("pulled.yaml", 2, 1)
+    assert shell("pull", "rules.yaml") == Path("pulled.yaml").read_text()
+
+
+def test_what_list_prints_as_json_is_a_rules_file(shell: Shell) -> None:
+    Path("listed.json").write_text(shell("list", "rules.yaml", "--json"))
+    version = RuleSet.parse(RULES).version
+    assert shell("check", "listed.json") == f"listed.json: 2 rules, version {version}\n"
+
+
+def test_explain_test_and_check_work_on_a_url(shell: Shell) -> None:
+    for where in ("rules.yaml", "file:rules.yaml", Path("rules.yaml").absolute().as_uri()):
+        shown = shell("explain", where, "--path", "/login", "--method", "POST", "--ip", "192.0.2.1")
+        assert "It is counted by" in shown
+        assert shell.json("check", where)["rules"] == 2
+    Path("tests.yaml").write_text(
+        RULES + "tests:\n  - {request: {path: /x, ip: 192.0.2.1}, matches: [all]}\n"
+    )
+    assert shell("test", "file:rules.yaml", "--tests", "tests.yaml").endswith(
+        "1 case, all passed\n"
+    )
+    shell("test", "file:rules.yaml")
+    assert (shell.code, "no tests" in shell.err, "--tests" in shell.err) == (2, True, True)
 
 
 def test_a_push_says_what_changes(shell: Shell) -> None:
@@ -146,15 +183,21 @@ def test_a_bad_push_names_every_problem_and_changes_nothing(shell: Shell) -> Non
 def test_the_guard_asks_for_force(shell: Shell) -> None:
     assert shell("delete", "rules.yaml", "login", "all") == ""
     assert shell.code == 1
-    assert "no rule left that is switched on" in shell.err
-    assert "run it again with --force; nothing was written" in shell.err
+    assert "no rule is left, so nothing would be limited" in shell.err
+    assert "run it again with --allow-empty; nothing was written" in shell.err
     assert Path("rules.yaml").read_text() == RULES
     shell("set", "rules.yaml", "all", "rate=10000/minute")
     assert shell.code == 1
     assert "100-fold or more (all 100-fold)" in shell.err
+    assert "run it again with --force; nothing was written" in shell.err
     shell("set", "rules.yaml", "all", "rate=10000/minute", "--force")
     assert shell.code == 0
     assert "set (forced)" in shell("history", "rules.yaml")
+    shell("delete", "rules.yaml", "login", "all", "--force")
+    assert shell.code == 1
+    assert "2 removed" in shell("delete", "rules.yaml", "login", "all", "--allow-empty")
+    assert "0 rules" in shell("list", "rules.yaml")
+    assert "revision 3" in shell("push", "rules.yaml", "rules.yaml", "--allow-empty")
 
 
 def test_a_change_that_fails_is_not_shown_as_if_it_was_made(shell: Shell) -> None:
@@ -196,13 +239,13 @@ def test_one_revision_can_be_shown_in_full(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "words, message",
     [
-        ("delete rules.yaml logn", "file:rules.yaml has no rule called 'logn', but 'login' is one"),
-        ("set rules.yaml login rate", "a field is written FIELD=VALUE"),
-        ("set rules.yaml new rate=1/s", "has no rule called 'new'; give a FILE to add one"),
+        ("delete rules.yaml logn", "file:rules.yaml has no rule 'logn' (did you mean 'login'?)"),
+        ("set rules.yaml login rate", "a field must have the form FIELD=VALUE"),
+        ("set rules.yaml new rate=1/s", "has no rule 'new'; give a FILE to add one"),
         ("set rules.yaml login rule_id=zzz", "the id of 'login' cannot be changed; add a rule"),
         ("set rules.yaml login rule_id=", "the id of 'login' cannot be changed; add a rule"),
         ("history rules.yaml 9", "the history of file:rules.yaml has no revision 9"),
-        ("history rules.yaml --limit 0", "--limit is a number from 1 on, not 0"),
+        ("history rules.yaml --limit 0", "--limit must be at least 1, not 0"),
         ("rollback rules.yaml", "file:rules.yaml has no history"),
         ("push rules.yaml", "the following arguments are required: URL"),
     ],
@@ -217,7 +260,7 @@ def test_wrong_usage_is_exit_code_2(shell: Shell, words: str, message: str) -> N
     "words, message",
     [
         ("list missing.yaml", "missing.yaml cannot be read: no such file"),
-        ("list redis://host", "rules cannot be kept in 'redis'"),
+        ("list redis://host", "'redis' is not a source of rules"),
         ("list etcd://ann:canary@localhost:1?timeout=0.1", "does not answer"),
         ("push missing.yaml rules.yaml", "missing.yaml cannot be read: no such file"),
     ],
@@ -252,8 +295,16 @@ def test_the_same_commands_work_on_servers(shell: Shell, rules_url: str) -> None
     shell("diff", "rules.yaml", rules_url)
     assert shell.code == 0
     listed = shell.json("list", rules_url)
-    assert listed["revision"] == 3
+    assert listed["source"]["revision"] == 3
     assert {rule["rule_id"] for rule in listed["rules"]} == {"all", "login"}
+    assert "It is counted by" in shell("explain", rules_url, "--path", "/login", "--method", "POST")
+    assert shell.json("check", rules_url)["rules"] == 2
+    Path("tests.yaml").write_text(
+        RULES + "tests:\n  - {request: {path: /x, ip: 192.0.2.1}, matches: [all]}\n"
+    )
+    assert "1 case, all passed" in shell("test", rules_url, "--tests", "tests.yaml")
+    shell("pull", rules_url, "pulled.yaml")
+    assert shell("diff", "pulled.yaml", rules_url) == "nothing changed\n"
 
 
 def test_every_change_can_insist_on_the_revision_that_was_looked_at(shell: Shell) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.cli import main
-from headgate.rules.starter import STARTER
+from headgate.rules.format.starter import STARTER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +94,7 @@ def test_a_failure_shows_what_was_expected_and_what_came(run: Runner) -> None:
         step 1, hit 1: GET /logout from 203.0.113.9 by 4\x1b[2J
           matches  expected  login, all
                    got       all, bills
-          login: not matched, the path /logout does not fit /login
+          login: not matched, the path /logout does not match /login
           bills: enforced, all of its conditions hold
         step 2, hit 3 after 30 s: GET /logout from 203.0.113.9 by 4\x1b[2J
           denied_by    expected  login
@@ -142,17 +142,20 @@ BAD = {
     "an unknown field": ("- {alowed: true}", "tests[0].alowed: there is no field 'alowed' here"),
     "nothing expected": ("- {request: {path: /}}", "tests[0]: it expects nothing"),
     "an unknown rule": ("- {matches: [nobody]}", "there is no rule 'nobody'"),
-    "beside steps": ("- {hits: 2, steps: [{allowed: true}]}", "`hits` is not clear beside `steps`"),
+    "beside steps": (
+        "- {hits: 2, steps: [{allowed: true}]}",
+        "`hits` cannot be combined with `steps`",
+    ),
     "no duration": (
         "- {steps: [{after: soon, allowed: true}]}",
-        "tests[0].steps[0].after: 'soon' is no duration",
+        "tests[0].steps[0].after: 'soon' is not a duration",
     ),
-    "no time": ("- {at: now, allowed: true}", "tests[0].at: 'now' is no time"),
+    "no time": ("- {at: now, allowed: true}", "tests[0].at: 'now' is not a time"),
     "too many hits": (
         "- {hits: 1000000, allowed: true}",
         "tests[0].hits: 1000000 is out of bounds",
     ),
-    "a user that is a number": ("- {request: {user_id: 42}, allowed: true}", "must be a text"),
+    "a user that is a number": ("- {request: {user_id: 42}, allowed: true}", "must be a string"),
     "longer than a year": ("- {steps: [{after: 60 weeks, allowed: true}]}", "longer than a year"),
 }
 

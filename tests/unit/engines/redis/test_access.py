@@ -144,7 +144,7 @@ def test_a_certificate_of_a_stranger_or_for_another_name_is_refused(
 def test_a_lone_server_is_not_taken_for_a_cluster(redis_server: RedisServer, kind: str) -> None:
     """Told at once, and by any verb: no later try would find one."""
     url = redis_server.url.replace("redis://", "redis+cluster://").rsplit("/", 1)[0]
-    words = "is no part of a Cluster .*cluster support disabled.*; use a redis:// URL"
+    words = "is not part of a Cluster .*cluster support disabled.*; use a redis:// URL"
     with pytest.raises(EngineError, match=words) as caught:
         hit(kind, f"{url}?deadline=60")
     assert not caught.value.transient
@@ -157,12 +157,12 @@ def test_a_lone_server_is_not_taken_for_a_cluster(redis_server: RedisServer, kin
 def test_a_name_that_no_sentinel_knows_is_told(redis_sentinel: SentinelGroup, kind: str) -> None:
     """A Sentinel may be told it yet, so there is time until the deadline."""
     url = f"{redis_sentinel.url.rsplit('/', 1)[0]}/bad?deadline=0.3"
-    words = r"within 0\.3 s \(the Sentinel at .* knows no master called 'bad'\)"
+    words = r"within 0\.3 s \(the Sentinel at .* has no master named 'bad'\)"
     with pytest.raises(EngineError, match=words) as caught:
         hit(kind, url)
     assert caught.value.transient
     assert not caught.value.indefinite
-    with pytest.raises(EngineError, match=r"did not answer: the Sentinel at .* called 'bad'"):
+    with pytest.raises(EngineError, match=r"did not answer: the Sentinel at .* named 'bad'"):
         listed(kind, url)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from headgate import Decision
 from headgate.clock import SystemClock
-from headgate.engines.redis.batch import Batch, Lone
+from headgate.engines.base import Hooks
+from headgate.engines.redis.batch import PendingBatch, SingleCall
 from headgate.engines.redis.codec import Codec
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.operations import Operations
@@ -33,13 +34,23 @@ NONSENSE: list[Any] = [
 ]
 
 
-def answered(kind: type[Batch], reply: Any, *, receipts: bool) -> tuple[Any, list[Any]]:
-    """What a caller is told who is alone in a batch of this kind, and what its witness was shown."""
+def noting(seen: list[Any]) -> Hooks:
+    """Hooks that note what they are shown."""
+
+    def after(decision: Decision, ticket: Any) -> Decision:
+        seen.append((decision, ticket))
+        return decision
+
+    return Hooks(after)
+
+
+def answered(kind: type[PendingBatch], reply: Any, *, receipts: bool) -> tuple[Any, list[Any]]:
+    """What a caller is told who is alone in a batch of this kind, and what its hook was shown."""
     seen: list[Any] = []
     (limit,) = limits_of("100/minute", "token_bucket")
     codec = Codec(KeyCodec(), SystemClock().now_us, test_clock=False, receipts=receipts)
     operations = Operations(codec, 128)
-    plain = codec.plain_maker(limit, "rule", lambda *given: seen.append(given))
+    plain = codec.plain_maker(limit, "rule", noting(seen))
 
     async def main() -> Any:
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
@@ -56,11 +67,13 @@ def answered(kind: type[Batch], reply: Any, *, receipts: bool) -> tuple[Any, lis
 @pytest.mark.parametrize("receipts", [False, True])
 @pytest.mark.parametrize("reply", [ALLOWED, DENIED, NOT_OURS, [*ALLOWED, 3], *NONSENSE], ids=repr)
 def test_one_alone_is_told_what_a_batch_of_one_tells(reply: Any, receipts: bool) -> None:  # noqa: FBT001
-    assert answered(Lone, reply, receipts=receipts) == answered(Batch, reply, receipts=receipts)
+    assert answered(SingleCall, reply, receipts=receipts) == answered(
+        PendingBatch, reply, receipts=receipts
+    )
 
 
 def test_one_alone_is_told_its_decision_after_its_witness() -> None:
-    decision, seen = answered(Lone, DENIED, receipts=False)
+    decision, seen = answered(SingleCall, DENIED, receipts=False)
     assert isinstance(decision, Decision)
     assert (decision.key, decision.allowed, decision.retry_after_us) == ("a", False, 5)
     assert decision.rule == "rule"
@@ -69,18 +82,18 @@ def test_one_alone_is_told_its_decision_after_its_witness() -> None:
 
 @pytest.mark.parametrize("reply", NONSENSE, ids=repr)
 def test_one_alone_is_not_told_nonsense(reply: Any) -> None:
-    (kind, message), seen = answered(Lone, reply, receipts=False)
+    (kind, message), seen = answered(SingleCall, reply, receipts=False)
     assert kind.__name__ == "EngineError"
     assert "may have been charged" in message
     assert seen == []
 
 
-@pytest.mark.parametrize("kind", [Batch, Lone])
-def test_one_who_is_gone_is_not_told_and_nor_is_the_witness(kind: type[Batch]) -> None:
+@pytest.mark.parametrize("kind", [PendingBatch, SingleCall])
+def test_one_who_is_gone_is_not_told_and_nor_is_the_hook(kind: type[PendingBatch]) -> None:
     seen: list[Any] = []
     (limit,) = limits_of("100/minute", "token_bucket")
     operations = Operations(Codec(KeyCodec(), SystemClock().now_us, test_clock=False), 128)
-    plain = operations.codec.plain_maker(limit, None, lambda *given: seen.append(given))
+    plain = operations.codec.plain_maker(limit, None, noting(seen))
 
     async def main() -> None:
         future: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()

@@ -10,9 +10,11 @@ import pytest
 from headgate import EngineError, FixedWindow, UsageError
 from headgate.decision import ENGINE
 from headgate.engines.redis import batcher
-from headgate.engines.redis.batch import Batch
+from headgate.engines.redis.batch import PendingBatch
 from headgate.engines.redis.batcher import Batcher
-from headgate.engines.redis.codec import MAX_RULES, Form, Plain
+from headgate.engines.redis.codec import MAX_RULES
+from headgate.engines.redis.link import Link
+from headgate.engines.redis.packed_requests import PlainRequest, PlainTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +27,7 @@ class FakePart(NamedTuple):
 
     name: str
     rules: tuple[bytes, ...] = (b"rule",)
+    hooks: None = None
 
 
 class Store:
@@ -35,14 +38,15 @@ class Store:
         self.silent = False
         self.heard = True
         limits = (100, max_in_flight, deadline)
-        self.batcher = Batcher(asyncio.get_running_loop(), 0, self._send, limits)
+        loop = asyncio.get_running_loop()
+        self.batcher = Batcher(loop, 0, self._send, limits, lambda: None)
 
     def ask(self, part: FakePart, ends: float | None = None) -> asyncio.Future[Any]:
         asked: Any = self.batcher.ask
         future: asyncio.Future[Any] = asked(None, part, ends)
         return future
 
-    def _send(self, _: int, batch: Batch) -> None:
+    def _send(self, _: int, batch: PendingBatch) -> None:
         names: list[Any] = [waiting[1][0] for waiting in batch]  # type: ignore[index]
         if "bad" in names:
             raise ValueError("bytes must be in range(0, 256)")
@@ -50,7 +54,7 @@ class Store:
         if not self.silent:
             asyncio.get_running_loop().call_soon(self._answer, batch, names)
 
-    def _answer(self, batch: Batch, names: list[Any]) -> None:
+    def _answer(self, batch: PendingBatch, names: list[Any]) -> None:
         self.batcher.done(batch, heard=self.heard)
         for waiting, name in zip(batch, names, strict=True):
             waiting[0].set_result(name)
@@ -111,10 +115,12 @@ def test_who_has_less_time_than_usual_is_told_when_it_is_over(queued: bool) -> N
     in_a_loop(main)
 
 
-def test_a_link_is_given_up_only_when_it_had_time_to_answer() -> None:
+def test_a_link_is_given_up_only_when_it_had_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Who came with little time left does not take the link from the others."""
 
-    class Counted:
+    class Counted(Link):
         aborted = 0
 
         def abort(self) -> None:
@@ -122,16 +128,18 @@ def test_a_link_is_given_up_only_when_it_had_time_to_answer() -> None:
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        silent, answering = Counted(), Counted()
-        batches = []
+        silent, answering = Counted(("silent", 1)), Counted(("answering", 1))
         for link in (silent, answering):
-            batch = Batch()
-            batch.leave_on(link, loop.time())  # type: ignore[arg-type]
-            batch.give_up(loop, 0.2)
-            batches.append(batch)
+            batch = PendingBatch()
+            batch.leave_on(link, loop.time())
+            batch.give_up(0.2)
         assert (silent.aborted, answering.aborted) == (0, 0)
-        batches[1].link = None  # Its answer came.
-        await asyncio.sleep(0.2)
+        answering._waiting.append(lambda _: None)
+        answering.data_received(b"+OK\r\n")
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + 0.2)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         assert (silent.aborted, answering.aborted) == (1, 0)
 
     in_a_loop(main)
@@ -139,8 +147,8 @@ def test_a_link_is_given_up_only_when_it_had_time_to_answer() -> None:
 
 def plain(name: str) -> Any:
     """A request like nearly all; the store finds its name in the place of its key."""
-    form = Form(FixedWindow(1, 1_000_000), (b"rule",), ENGINE, None)
-    return Plain((name, name.encode(), form, None))
+    form = PlainTemplate(FixedWindow(1, 1_000_000), (b"rule",), ENGINE, None)
+    return PlainRequest((name, name.encode(), form, None))
 
 
 @pytest.fixture

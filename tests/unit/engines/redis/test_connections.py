@@ -19,6 +19,7 @@ from headgate.engines.redis.connection import Pool, require_welcome
 from headgate.engines.redis.failures import Answered, NotSent, Refused, Unanswered
 from headgate.engines.redis.link import Link
 from headgate.engines.redis.options import parse_url
+from headgate.engines.redis.parallel_discovery import ParallelDiscovery
 from headgate.engines.redis.sync import RedisEngine
 from headgate.engines.redis.topology import Cluster, Sentinel, topology_of
 from tests.servers.fixtures import on_flavours
@@ -280,31 +281,59 @@ def test_searches_at_the_same_time_do_not_disturb_each_other() -> None:
         topology: Any = kind(parse_url(url))
         if kind is Cluster:
             rows = [[0, 16_383, *([name, 6379] for name in (b"a", b"b", b"c"))]]
-            search = topology.discovery()
-            next(search)
-            with pytest.raises(StopIteration):
-                search.send(rows)
+            search = ParallelDiscovery(topology.discovery())
+            search.heard(search.due()[0], rows)
+            assert search.ended
         known = "_sentinels" if kind is Sentinel else "_nodes"
         seen = getattr(topology, known)
         before = list(seen)
-        searches = [topology.discovery() for _ in range(2)]
-        asked = [[next(one)[0] for one in searches]]
-        asked += [[one.send(NotSent("down"))[0] for one in searches] for _ in range(2)]
-        assert [one for one, _ in asked] == before  # Each asks everyone once.
-        assert sorted(other for _, other in asked) == sorted(before)
+        searches = [ParallelDiscovery(topology.discovery()) for _ in range(2)]
+        asked: list[list[Any]] = [[], []]
+        for _ in before:
+            for place, one in enumerate(searches):
+                (question,) = one.due()
+                asked[place].append(question.address)
+                one.heard(question, NotSent("down"))
+        assert asked == [before, before]  # Each asks everyone once.
+        assert all(one.ended for one in searches)
         assert seen == before
-        assert sorted(getattr(topology, known)) == sorted(before)
 
 
 def searched(url: str, *replies: Any) -> Any:
-    """What a search says that got these replies."""
-    search = topology_of(parse_url(url)).discovery()
-    next(search)
-    for reply in replies[:-1]:
-        search.send(reply)
-    with pytest.raises(StopIteration) as done:
-        search.send(replies[-1])
-    return done.value.value
+    """What a search says that got these replies, to one question after the other."""
+    search = ParallelDiscovery(topology_of(parse_url(url)).discovery())
+    for reply in replies:
+        (question,) = search.due()
+        search.heard(question, reply)
+    assert search.ended
+    return search.reason
+
+
+def test_one_more_server_is_asked_whenever_nobody_answers_for_a_while() -> None:
+    search = ParallelDiscovery(topology_of(parse_url("redis+cluster://a,b,c")).discovery())
+    (first,) = search.due()
+    assert search.due() == []
+    search.late()
+    (second,) = search.due()
+    search.heard(first, NotSent("down"))
+    assert search.due() == []  # One is still waited for.
+    search.heard(second, [[0, 16_383, [b"a", 6379]]])
+    assert search.ended
+    assert search.reason is None
+    assert [first.address[0], second.address[0]] == ["a", "b"]
+
+
+def test_a_master_that_was_named_is_asked_at_once_and_only_once() -> None:
+    search = ParallelDiscovery(topology_of(parse_url("redis+sentinel://a,b,c/m")).discovery())
+    search.late()
+    first, second = search.due()
+    search.heard(first, [b"h", b"1"])
+    (role,) = search.due()
+    search.heard(second, [b"h", b"1"])
+    assert (role.address, search.due()) == (("h", 1), [])
+    search.heard(role, [b"master"])
+    assert search.ended
+    assert search.reason is None
 
 
 DISABLED = Exception("ERR This instance has cluster support disabled")
@@ -315,13 +344,13 @@ DOWN = NotSent("cannot connect")
 @pytest.mark.parametrize(
     "url, replies, outcome, words",
     [
-        ("redis+sentinel://a/bad", [None], Answered, "the Sentinel at a:26379 knows no master called 'bad'"),
-        ("redis+sentinel://a,b/bad", [None, DOWN], Answered, "the Sentinel at a:26379 knows no master called 'bad'"),
+        ("redis+sentinel://a/bad", [None], Answered, "the Sentinel at a:26379 has no master named 'bad'"),
+        ("redis+sentinel://a,b/bad", [None, DOWN], Answered, "the Sentinel at a:26379 has no master named 'bad'"),
         ("redis+sentinel://a,b/m", [DOWN, DOWN], NotSent, "cannot connect"),
         ("redis+sentinel://a,b/m", [DOWN, UNKNOWN], Refused, "b:26379 answered: ERR unknown command"),
-        ("redis+sentinel://a/m", [[b"h", b"1"], [b"slave"]], Answered, "Sentinel names h:1, which is no master"),
+        ("redis+sentinel://a/m", [[b"h", b"1"], [b"slave"]], Answered, "Sentinel names h:1, which is not a master"),
         ("redis+sentinel://a,b/m", [[b"h", b"1"], DOWN, UNKNOWN], NotSent, "cannot connect"),
-        ("redis+cluster://a", [DISABLED], Refused, r"a:6379 is no part of a Cluster \(ERR This .* disabled\); use a redis:// URL"),
+        ("redis+cluster://a", [DISABLED], Refused, r"a:6379 is not part of a Cluster \(ERR This .* disabled\); use a redis:// URL"),
         ("redis+cluster://a,b", [Exception("NOPERM no"), DOWN], Refused, "a:6379 answered: NOPERM no"),
         ("redis+cluster://a", [[]], Answered, "the Cluster of a:6379 has no slots yet"),
         ("redis+cluster://a", [Unanswered("timed out")], Unanswered, "timed out"),

@@ -18,6 +18,7 @@ from headgate import (
     SlidingWindow,
     TokenBucket,
 )
+from headgate.charge import Charge, ChargeSet
 from headgate.engines.redis.sync import RedisEngine
 
 if TYPE_CHECKING:
@@ -105,4 +106,16 @@ def test_six_processes_on_one_key_pass_exactly_the_limit(redis_server: RedisServ
         assert [engine.usage(f"key {number}", limit).used for limit in LIMITS] == [LIMIT] * len(
             LIMITS
         )
+    engine.close()
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: limit.name)
+def test_all_that_was_reserved_is_given_back_by_the_servers_clock(
+    redis_server: RedisServer, limit: Limit
+) -> None:
+    """A window that began long ago: the empty state needs no time to live. A manual clock has a longer one, and hides that."""
+    engine = RedisEngine(redis_server.url)
+    (decision,) = engine.decide([ChargeSet((Charge("key", limit, 3),), reserve_us=60_000_000)])
+    assert engine.settle(str(decision.token), 0)
+    assert engine.usage("key", limit).used == 0
     engine.close()

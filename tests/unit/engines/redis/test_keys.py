@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from headgate import FixedWindow, SlidingLog, TokenBucket, UsageError
-from headgate.charge import Charge, Request
-from headgate.engines.redis.codec import Codec
+from headgate.charge import Charge, ChargeSet
+from headgate.engines.redis.codec import MAX_KNOWN, Codec
+from headgate.engines.redis.cross_slot import groups_of
 from headgate.engines.redis.keys import KeyCodec, slot_of
 from headgate.engines.redis.sync import RedisEngine
 from headgate.testing.story import all_stories, replay
@@ -109,9 +110,9 @@ def test_everything_of_one_key_is_in_one_slot(redis_cluster: Cluster) -> None:
     bucket = TokenBucket(2, MINUTE_US)
     for key in HOSTILE:
         charges = (Charge(key, bucket), Charge(key, LIMITS[0]), Charge(key, LIMITS[2]))
-        (held,) = engine.decide([Request(charges, reserve_us=MINUTE_US)])
+        (held,) = engine.decide([ChargeSet(charges, reserve_us=MINUTE_US)])
         assert held, key
-        (line,) = engine.decide([Request((Charge(key, bucket, 2),), wait_us=10 * MINUTE_US)])
+        (line,) = engine.decide([ChargeSet((Charge(key, bucket, 2),), wait_us=10 * MINUTE_US)])
         assert line, key
         engine.leave_line(line)
         assert held.token is not None
@@ -177,7 +178,8 @@ def test_no_key_ever_stays(redis_server: RedisServer, manual_clock: ManualClock)
             for number in range(1, len(story.paragraphs) + 1):
                 replay(type(story)(story.name, story.paragraphs[:number]), engine, manual_clock)
             for name in redis_server.call("KEYS", "*"):
-                assert redis_server.call("PTTL", name) > 0, (story.name, name)
+                ends_in_ms = redis_server.call("PTTL", name)  # -1: never; 0 or -2: just now.
+                assert ends_in_ms != -1, (story.name, name)
         assert redis_server.call("DBSIZE") > 0
         engine.close()
         redis_server.flush()
@@ -189,10 +191,9 @@ def test_a_reservation_is_named_by_its_own_namespace_whoever_it_travels_with() -
         Codec(KeyCodec(namespace, clustered=True), lambda: 0, test_clock=False)
         for namespace in ("one", "other")
     )
-    request = Request((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token="token")  # noqa: S106
+    request = ChargeSet((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token="token")  # noqa: S106
     parts = [one.part(request), other.part(request)]
-    *_, first, first_record, second, second_record = one.command((b"", b""), parts)
-    assert first == second == b"token"
+    *_, first_record, second_record = one.command((b"", b""), parts)
     tags = [KeyCodec(name, clustered=True).tag("key") for name in ("one", "other")]
     assert first_record == tags[0].join((b"hg:r", b"one:token"))
     assert second_record == tags[1].join((b"hg:r", b"other:token"))
@@ -202,10 +203,32 @@ def test_a_reservation_is_named_by_its_own_namespace_whoever_it_travels_with() -
 def test_a_record_is_found_under_any_token(token: str) -> None:
     for clustered in (False, True):
         codec = Codec(KeyCodec("n:1", clustered=clustered), lambda: 0, test_clock=False)
-        request = Request((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token=token)
+        request = ChargeSet((Charge("key", LIMITS[0]),), reserve_us=MINUTE_US, token=token)
         part = codec.part(request)
         full = codec.full_token(part)
         assert full is not None
-        assert codec.record_names(full) == [part.record]
+        assert codec.records(full) == [(part.record, ())]
         if clustered:
-            assert codec.record_names(f"{full},{full}") == [part.record, part.record]
+            assert codec.records(f"{full},{full}") == [(part.record, ()), (part.record, ())]
+
+
+def test_a_token_of_several_slots_says_which_charges_lie_where() -> None:
+    codec = Codec(KeyCodec(clustered=True), lambda: 0, test_clock=False)
+    charges = tuple(Charge(key, LIMITS[0]) for key in ("a", "b", "a"))
+    groups = groups_of(ChargeSet(charges, reserve_us=MINUTE_US, token="name"), codec.keys.tag)  # noqa: S106
+    parts = [codec.part(group, name=name) for group, name in groups]
+    token = ",".join(codec.full_token(part) or "" for part in parts)
+    assert codec.records(token) == [(parts[0].record, (0, 2)), (parts[1].record, (1,))]
+
+
+def test_what_is_remembered_of_limits_and_rules_is_bounded() -> None:
+    codec = Codec(KeyCodec("n"), lambda: 0, test_clock=False)
+    for at in range(MAX_KNOWN + 100):
+        limit = FixedWindow(at + 1, 60_000_000)
+        codec.rule(limit)
+        name = codec.state_name("key", limit, f"rule-{at}")
+        assert name == Codec(codec.keys, lambda: 0, test_clock=False).state_name(
+            "key", limit, f"rule-{at}"
+        )
+    assert 0 < len(codec._rules) <= MAX_KNOWN
+    assert 0 < len(codec._prefixes) <= MAX_KNOWN

@@ -19,7 +19,7 @@ from headgate import (
 )
 from headgate.algorithms import CalendarWindow
 from headgate.algorithms.calendar import Calendar
-from headgate.charge import Charge, Request
+from headgate.charge import Charge, ChargeSet
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.sync import RedisEngine
 from headgate.testing import ManualClock
@@ -27,7 +27,7 @@ from tests.servers.fixtures import on_flavours
 
 if TYPE_CHECKING:
     from headgate import Engine, Limit
-    from headgate.engines.base import Entry
+    from headgate.engines.base import KeyEntry
     from tests.servers.redis import Cluster, RedisServer
 
 HOUR_US = 3_600_000_000
@@ -45,7 +45,7 @@ LIMITS: list[Limit] = [
 ]
 
 
-def listed(engine: Engine, prefix: str = "", limit: int = 100) -> list[list[Entry]]:
+def listed(engine: Engine, prefix: str = "", limit: int = 100) -> list[list[KeyEntry]]:
     """All pages."""
     pages, cursor = [], ""
     while True:
@@ -88,7 +88,7 @@ def test_no_page_is_larger_than_asked_for_and_no_key_is_missed(
     engine = RedisEngine(redis_server.url)
     keys = {f"key {number}" for number in range(150)}
     limit = FixedWindow(3, HOUR_US * 24 * 200)
-    engine.decide([Request((Charge(key, limit),)) for key in keys])
+    engine.decide([ChargeSet((Charge(key, limit),)) for key in keys])
     pages = listed(engine, limit=size)
     assert max(map(len, pages)) <= size
     assert {entry.key for page in pages for entry in page} == keys
@@ -106,7 +106,7 @@ def test_keys_that_stay_are_seen_though_others_come_and_go_between_pages(
     engine = RedisEngine(redis_server.url)
     limit = FixedWindow(3, HOUR_US * 24 * 200)
     stay = {f"stay {number}" for number in range(40)}
-    engine.decide([Request((Charge(key, limit),)) for key in stay])
+    engine.decide([ChargeSet((Charge(key, limit),)) for key in stay])
     seen, cursor, turn = set(), "", 0
     while True:
         entries, cursor = engine.list_keys("", cursor, 3)
@@ -116,7 +116,7 @@ def test_keys_that_stay_are_seen_though_others_come_and_go_between_pages(
         turn += 1
         crowd = [f"go {number}" for number in range(300)]
         if turn % 20 == 1:
-            engine.decide([Request((Charge(key, limit),)) for key in crowd])
+            engine.decide([ChargeSet((Charge(key, limit),)) for key in crowd])
         elif turn % 20 == 11:
             for key in crowd:
                 engine.reset(key, limit)
@@ -146,7 +146,7 @@ def test_a_cursor_that_is_none_is_a_mistake_of_the_caller(
     redis_server: RedisServer, cursor: str
 ) -> None:
     engine = RedisEngine(redis_server.url)
-    with pytest.raises(UsageError, match="no cursor"):
+    with pytest.raises(UsageError, match="not a valid cursor"):
         engine.list_keys("", cursor)
     engine.close()
 
@@ -172,7 +172,7 @@ def test_what_others_wrote_beside_our_states_is_not_listed(redis_server: RedisSe
 def test_a_list_goes_over_all_servers_of_a_cluster(redis_cluster: Cluster) -> None:
     engine = RedisEngine(redis_cluster.url)
     keys = {f"key {number}" for number in range(40)}
-    engine.decide([Request((Charge(key, LIMITS[4], 9),)) for key in keys])
+    engine.decide([ChargeSet((Charge(key, LIMITS[4], 9),)) for key in keys])
     pages = listed(engine, limit=7)
     assert max(map(len, pages)) <= 7
     assert {(one.key, one.count, one.limit) for page in pages for one in page} == {
@@ -183,10 +183,10 @@ def test_a_list_goes_over_all_servers_of_a_cluster(redis_cluster: Cluster) -> No
 
 @on_flavours("redis_server", "redis-7.0")
 def test_an_asynchronous_list_is_the_same(redis_server: RedisServer) -> None:
-    async def entries() -> list[Entry]:
+    async def entries() -> list[KeyEntry]:
         engine = AsyncRedisEngine(redis_server.url)
         for number, limit in enumerate(LIMITS):
-            await engine.decide([Request((Charge(f"key {number}", limit, 7),))])
+            await engine.decide([ChargeSet((Charge(f"key {number}", limit, 7),))])
         page = await engine.list_keys()
         assert page.cursor == ""
         with pytest.raises(UsageError):

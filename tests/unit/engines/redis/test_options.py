@@ -45,7 +45,8 @@ SECRET = "c4n4ry-p4ssw0rd"  # noqa: S105
          Options("cluster", (("a", 1), ("b", 6379), ("::1", 2)))),
         ("redis+cluster://a/0", Options("cluster", (("a", 6379),))),
         ("redis://h?deadline=0.25&connect_timeout=2&max_connections=3&max_batch=4&max_in_flight=5",
-         Options("standalone", (("h", 6379),), deadline=0.25, connect_timeout=2.0,
+         Options("standalone", (("h", 6379),), deadline=0.25, decision_deadline=0.25,
+                 connect_timeout=2.0,
                  max_connections=3, max_batch=4, max_in_flight=5)),
         ("redis://h?deny_cache=no&secret=s%20s&hash_keys=yes",
          Options("standalone", (("h", 6379),), deny_cache=False, secret=b"s s", hash_keys=True)),
@@ -101,7 +102,7 @@ def test_an_option_that_makes_no_sense_is_refused(option: str, value: str) -> No
         ("deadline=1e9", "the option 'deadline' must be a number of seconds from 0.001 to 3600"),
         ("max_batch=0", "the option 'max_batch' must be a whole number from 1 to 65535"),
         ("deny_cache=maybe", "the option 'deny_cache' must be one of yes, no, true, false, 1, 0"),
-        ("secret=", "the option 'secret' must be a text of 1 to 64 bytes"),
+        ("secret=", "the option 'secret' must be a string of 1 to 64 bytes"),
     ],
 )
 def test_what_an_option_must_be_is_told(query: str, wanted: str) -> None:
@@ -143,8 +144,11 @@ def test_a_mistake_in_a_url_is_told_without_the_password(url: str) -> None:
     st.text(max_size=60), st.sampled_from(list(SCHEMES)), st.sampled_from(["", "host", "?", "h?"])
 )
 def test_any_text_is_a_url_or_a_config_error(text: str, scheme: str, start: str) -> None:
+    addresses: tuple[tuple[str, int], ...] = (("refused", 1),)
     with suppress(ConfigError):
-        parse_url(f"{scheme}://{start}{text}")
+        addresses = parse_url(f"{scheme}://{start}{text}").addresses
+    assert addresses
+    assert all(0 < port < 65_536 for _, port in addresses)
 
 
 def test_what_is_secret_shows_nowhere() -> None:
@@ -159,6 +163,7 @@ def test_every_option_is_in_the_table() -> None:
     assert QUERY_OPTIONS.keys() - fields == {"ca_file", "cert_file", "key_file"}
     taken_from_elsewhere = {
         "topology", "addresses", "master", "username", "password", "tls", "sentinel_tls",
+        "decision_deadline",
     }  # fmt: skip
     assert fields - QUERY_OPTIONS.keys() == taken_from_elsewhere
 

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from headgate.rules.sources.base import Change, Edit, Snapshot, SourceError
-from headgate.rules.sources.nodes import Node, Outrun, State, Write
+from headgate.rules.sources.base import Edit, RuleChange, Snapshot, SourceError
 from headgate.rules.sources.tree import TreeStore
+from headgate.rules.sources.tree_nodes import ConcurrentChange, State, TreeNode, Write
 
 
 class Crash(BaseException):
@@ -19,7 +19,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.version = 0
-        self.nodes: dict[tuple[str, str], Node] = {}
+        self.nodes: dict[tuple[str, str], TreeNode] = {}
 
     def put(self, kind: str, name: str, data: bytes | None) -> None:
         """As any tool could."""
@@ -27,7 +27,7 @@ class Shared:
         if data is None:
             self.nodes.pop((kind, name), None)
         else:
-            self.nodes[kind, name] = Node(data, self.version)
+            self.nodes[kind, name] = TreeNode(data, self.version)
 
 
 class MemoryTree(TreeStore):
@@ -61,7 +61,9 @@ class MemoryTree(TreeStore):
         rules = {name: node for (kind, name), node in nodes.items() if kind == "rule"}
         return State(self.shared.version, rules, nodes.get(("head", "")))
 
-    def _transact(self, writes: Sequence[Write], head: Node | None, new_head: bytes | None) -> int:
+    def _transact(
+        self, writes: Sequence[Write], head: TreeNode | None, new_head: bytes | None
+    ) -> int:
         self.transactions += 1
         number = self.transactions
         assert len(writes) < self.max_transaction_writes
@@ -70,7 +72,7 @@ class MemoryTree(TreeStore):
         nodes = self.shared.nodes
         found = [nodes.get((write.kind, write.name)) for write in writes]
         if nodes.get(("head", "")) != head or found != [write.node for write in writes]:
-            raise Outrun
+            raise ConcurrentChange
         for write in writes:
             self.shared.put(write.kind, write.name, write.data)
         if new_head is not None:
@@ -113,5 +115,5 @@ def an_edit(
     for rule_id, document in wanted.items():
         name, before = have.get(rule_id, (store.name_for(rule_id), None))
         after = None if document is None else json.dumps(document)
-        changes.append(Change(rule_id=rule_id, name=name, before=before, after=after))
+        changes.append(RuleChange(rule_id=rule_id, name=name, before=before, after=after))
     return Edit(action="push", author=author, at=time.time(), changes=tuple(changes), forced=forced)

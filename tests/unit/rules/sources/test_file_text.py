@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given, strategies as st
 
-from headgate.rules._yaml import read_yaml
-from headgate.rules.pacing import unhurried
+from headgate.rules.format.yaml_reader import read_yaml
+from headgate.rules.pacing import no_pause
 from headgate.rules.sources.file_text import changed_text, dump, rules_of
 
 RULES = """\
@@ -121,7 +121,7 @@ def test_what_else_is_in_a_file_that_is_written_anew_stays() -> None:
         "tests:\n  - request: {path: /}\n    rules: [a]\n"
     )
     edited, _ = changed_text(text, {"search": SEARCH}, "rules.yaml")
-    value = read_yaml(edited, "rules.yaml", pause=unhurried).value
+    value = read_yaml(edited, "rules.yaml", pause=no_pause).value
     assert value["tests"] == [{"request": {"path": "/"}, "rules": ["a"]}]
     assert rules_of(edited, "rules.yaml")["a"]["priority"] == 7
 
@@ -144,9 +144,9 @@ json_values = st.recursive(
 @given(st.dictionaries(st.sampled_from(["a", "b", "no", "1"]), json_values, min_size=1))
 def test_what_is_dumped_is_read_as_it_was(value: dict[str, object]) -> None:
     """By our own reader, which takes YAML 1.2: `no` is a text there, and `1e3` a number."""
-    assert read_yaml(dump(value), "x.yaml", pause=unhurried).value == json.loads(json.dumps(value))
+    assert read_yaml(dump(value), "x.yaml", pause=no_pause).value == json.loads(json.dumps(value))
 
 
 @given(st.text(alphabet="0123456789eox_:.+-naAfFyYsSoOtrul~#' \"", max_size=8))
 def test_texts_that_look_like_something_else_are_read_as_texts(text: str) -> None:
-    assert read_yaml(dump({"a": text}), "x.yaml", pause=unhurried).value == {"a": text}
+    assert read_yaml(dump({"a": text}), "x.yaml", pause=no_pause).value == {"a": text}

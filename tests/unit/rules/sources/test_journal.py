@@ -6,10 +6,10 @@ import string
 import pytest
 from hypothesis import example, given, strategies as st
 
-from headgate.rules.sources.base import KEPT_ENTRIES, Change, Entry, Head, SourceError
+from headgate.rules.sources.base import KEPT_ENTRIES, Head, HistoryEntry, RuleChange, SourceError
 from headgate.rules.sources.journal import (
     MAX_PARTS,
-    Mark,
+    JournalHead,
     as_bytes,
     as_text,
     decode_entry,
@@ -50,7 +50,7 @@ def test_an_entry_is_read_as_it_was_written_however_it_was_cut(
     part: int,
     forced: bool,  # noqa: FBT001
 ) -> None:
-    entry = Entry(
+    entry = HistoryEntry(
         revision=7,
         action="push",
         author="ann\x1b@höst",
@@ -58,7 +58,7 @@ def test_an_entry_is_read_as_it_was_written_however_it_was_cut(
         note="why\nnot",
         forced=forced,
         changes=tuple(
-            Change(rule_id=f"r{at}", name=f"r{at}", before=None, after='{"ü": 1}')
+            RuleChange(rule_id=f"r{at}", name=f"r{at}", before=None, after='{"ü": 1}')
             for at in range(count)
         ),
     )
@@ -71,8 +71,8 @@ def test_an_entry_is_read_as_it_was_written_however_it_was_cut(
 def test_a_mark_is_read_as_it_was_written() -> None:
     head = Head(revision=2, author="ann", at=1.0, action="push", forced=1)
     for mark in (
-        Mark(head=head, nonce="a"),
-        Mark(
+        JournalHead(head=head, nonce="a"),
+        JournalHead(
             head=head,
             nonce="b",
             previous=Head(revision=1, author="b", at=0.5, action="set"),
@@ -88,7 +88,7 @@ def test_a_mark_is_read_as_it_was_written() -> None:
         (b"", "was not written by Headgate"),
         (b"[]", "was not written by Headgate"),
         (b'{"format": 1}', "was not written by Headgate"),
-        (b'{"format": 2}', "has format 2, and this version of Headgate reads 1; upgrade it"),
+        (b'{"format": 2}', "has format 2, but this version of Headgate reads 1; upgrade it"),
     ],
 )
 def test_what_is_not_ours_is_told(data: bytes, message: str) -> None:

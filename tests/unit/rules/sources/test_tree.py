@@ -6,7 +6,7 @@ import pytest
 
 from headgate.rules.sources import tree as tree_module
 from headgate.rules.sources.base import SourceError, VersionConflict
-from headgate.rules.sources.nodes import Unsure
+from headgate.rules.sources.tree_nodes import UnknownOutcome
 from tests.unit.rules.sources.memory_tree import Crash, MemoryTree, Shared, an_edit, rule
 
 SMALL = {f"r{at}": rule(f"r{at}") for at in range(3)}
@@ -130,7 +130,7 @@ def test_a_lost_answer_neither_loses_nor_repeats_a_change(
 
     def lose(number: int) -> None:
         if number == at:
-            raise Unsure("no answer")
+            raise UnknownOutcome("no answer")
 
     if applied:
         store.after = lose
@@ -149,7 +149,7 @@ def test_an_answer_that_never_comes_is_told_as_that(
     monkeypatch.setattr(tree_module, "PATIENCE_SECONDS", 0.0)
 
     def lose(_number: int) -> None:
-        raise Unsure("no answer")
+        raise UnknownOutcome("no answer")
 
     store.before = lose
     snapshot = store.read_for_edit()
@@ -184,7 +184,7 @@ def test_a_lost_answer_with_another_change_on_top_is_still_ones_own(shared: Shar
         if number == 1:
             theirs = bob.read_for_edit()
             bob.commit(an_edit(bob, theirs, {"b": rule("b")}, author="bob"), theirs)
-            raise Unsure("no answer")
+            raise UnknownOutcome("no answer")
 
     ann.after = bob_is_next
     snapshot = ann.read_for_edit()
@@ -234,7 +234,7 @@ def test_a_head_that_is_not_ours_is_an_error_that_names_the_remedy(
     store: MemoryTree, shared: Shared
 ) -> None:
     shared.put("head", "", b"something else")
-    with pytest.raises(SourceError, match="was not written by Headgate, or is torn; remove it"):
+    with pytest.raises(SourceError, match="was not written by Headgate, or is damaged; remove it"):
         store.read()
 
 

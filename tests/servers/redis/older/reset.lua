@@ -1,0 +1,17 @@
+-- reset.lua -- forget a key, the line in front of it, and what was reserved of it.
+--
+-- keys[1]  the state
+-- Returns  {1}
+function commands.reset(keys)
+    local refunds = beside(keys[1], 'f')
+    call('DEL', keys[1], beside(keys[1], 'l'), beside(keys[1], 'p'))
+    -- As long as somebody may still settle, the refunds are there, and say how often the key was reset.
+    local _, bad = read('HGET', refunds, 'sum')
+    if bad then
+        call('DEL', refunds)
+    elseif call('EXISTS', refunds) == 1 then
+        call('HINCRBY', refunds, 'resets', 1)
+        call('HDEL', refunds, 'open')
+    end
+    return { 1 }
+end

@@ -1,0 +1,389 @@
+"""Limits that regions merge, on real servers: counts meet, whatever becomes of the link between two regions."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from headgate import FixedWindow, Request
+from headgate.regions.counters import Actor, CounterName, CounterTotal, slice_of
+from headgate.regions.redis_store import RedisRegionStore
+from headgate.regions.store import MemoryRegionStore
+from headgate.service.security.tokens import new_token
+from tests.servers.fixtures import installed, on_flavours
+from tests.servers.link import Link
+from tests.servers.process import HOST, free_ports, wait_until
+from tests.servers.redis import Cluster, RedisServer, standalone
+from tests.service.resp_node import RespNode, resp_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LIMIT = 100
+RULES = """
+rules:
+  - rule_id: api
+    identifier: user_id
+    rate: {limit}/{window}
+    algorithm: {algorithm}
+    consistency: merge
+    when_cut_off: {when_cut_off}
+"""
+WITHIN_S = 30.0
+
+
+@dataclass
+class Region:
+    """One node of a region, on its own store."""
+
+    node: RespNode
+    store: RedisServer
+    way: Link
+    """From it to the other region."""
+
+    def admit(self, many: int, user: str = "u") -> int:
+        """How many of so many requests pass."""
+
+        async def hammer() -> int:
+            limiter = self.node.node.limiter
+            asked = [limiter.decide_request(Request(path="/", user_id=user)) for _ in range(many)]
+            return sum(one.allowed for one in await asyncio.gather(*asked))
+
+        return self.node.wait(hammer())
+
+    def remaining(self, user: str = "u") -> int:
+        """What is left of the limit here; looking takes nothing."""
+        explained = self.node.wait(
+            self.node.node.limiter.explain_request(Request(path="/", user_id=user))
+        )
+        return explained.answers[0].remaining
+
+    def is_up(self) -> bool:
+        """Whether the link to the other region works, in both directions."""
+        exchange = self.node.node.exchange
+        assert exchange is not None
+        return not exchange.cut_off and all(link.up for link in exchange.links())
+
+    def cut_off(self) -> bool:
+        """Whether the node goes by that it cannot hear the other region."""
+        exchange = self.node.node.exchange
+        assert exchange is not None
+        return exchange.cut_off
+
+
+@contextmanager
+def two_regions(folder: Path, **said: Any) -> Iterator[tuple[Region, Region]]:
+    """Two regions that can hear each other; each has a server and a node."""
+    rules = folder / "rules.yaml"
+    words = {"limit": LIMIT, "window": "day", "algorithm": "fixed_window", "when_cut_off": "limit"}
+    rules.write_text(RULES.format(**(words | said)))
+    ports = free_ports(2)
+    with (
+        installed(),
+        standalone("redis-7.0") as first,
+        standalone("redis-7.0") as second,
+        Link(ports[1]) as to_us,
+        Link(ports[0]) as to_eu,
+        node_of("eu", first, ports[0], to_us, rules) as eu,
+        node_of("us", second, ports[1], to_eu, rules) as us,
+    ):
+        regions = Region(eu, first, to_us), Region(us, second, to_eu)
+        wait_until(lambda: all(one.is_up() for one in regions), "both hear", within_s=WITHIN_S)
+        yield regions
+
+
+def node_of(region: str, store: RedisServer, port: int, way: Link, rules: Path, **more: Any) -> Any:
+    """A node of one of the two regions."""
+    other = {"eu": "us", "us": "eu"}[region]
+    return resp_node(
+        url=store.url,
+        resp_port=port,
+        region=region,
+        regions=f"{other}=headgate://{HOST}:{way.port}",
+        rules=str(rules),
+        node_id=more.pop("node_id", region),
+        **more,
+    )
+
+
+def meet(eu: Region, us: Region, used: int, limit: int = LIMIT) -> None:
+    """Wait until both regions have counted exactly so much."""
+    left = max(0, limit - used)
+    found: list[int] = []
+
+    def both_know() -> bool:
+        found[:] = [eu.remaining(), us.remaining()]
+        return found == [left, left]
+
+    try:
+        wait_until(both_know, f"both have {left} left", within_s=WITHIN_S)
+    except TimeoutError:
+        raise AssertionError(f"both should have {left} left, and have {found}") from None
+
+
+@pytest.mark.parametrize("algorithm", ["fixed_window", "sliding_window", "sliding_log"])
+def test_each_region_counts_what_the_other_admits(tmp_path: Path, algorithm: str) -> None:
+    with two_regions(tmp_path, algorithm=algorithm) as (eu, us):
+        assert (eu.admit(30), us.admit(25)) == (30, 25)
+        meet(eu, us, 55)
+        assert eu.admit(100) == 45
+        meet(eu, us, 100)
+        assert (eu.admit(5), us.admit(5)) == (0, 0)
+
+
+def test_a_cut_is_survived_and_counts_meet_when_it_heals(tmp_path: Path) -> None:
+    """Cut off, each goes on by its own count: at most the limit in each. Then neither admits any more."""
+    with two_regions(tmp_path) as (eu, us):
+        assert (eu.admit(20), us.admit(20)) == (20, 20)
+        meet(eu, us, 40)
+        for one in (eu, us):
+            one.way.refuse()
+            one.way.reset()
+        wait_until(lambda: eu.cut_off() and us.cut_off(), "both notice", within_s=WITHIN_S)
+        alone = eu.admit(200), us.admit(50)
+        assert alone == (60, 50)
+        assert (eu.remaining(), us.remaining()) == (0, 10)
+        for one in (eu, us):
+            one.way.mend()
+        wait_until(lambda: eu.is_up() and us.is_up(), "both hear again", within_s=WITHIN_S)
+        meet(eu, us, 150)
+        assert (eu.admit(5), us.admit(5)) == (0, 0)
+
+
+@pytest.mark.heavy
+def test_a_log_takes_what_it_missed_during_a_cut_at_its_own_time(tmp_path: Path) -> None:
+    """Units leave one window, and at most a slice of it, after they were admitted; not after they were heard of."""
+    window_s, slice_s = 20.0, 2.0
+    with two_regions(tmp_path, algorithm="sliding_log", window="20s") as (eu, us):
+        for one in (eu, us):
+            one.way.refuse()
+            one.way.reset()
+        assert eu.admit(60) == 60
+        admitted = time.monotonic()
+        time.sleep(2 * slice_s)  # For so long nobody hears of it.
+        for one in (eu, us):
+            one.way.mend()
+        wait_until(lambda: us.remaining() == 40, "it is heard of", within_s=WITHIN_S)
+        explained = us.node.wait(
+            us.node.node.limiter.explain_request(Request(path="/", user_id="u"))
+        )
+        left_s = explained.answers[0].reset_after
+        passed_s = time.monotonic() - admitted
+        assert window_s - passed_s - 0.5 < left_s <= window_s - passed_s + slice_s
+
+
+def test_a_region_that_is_cut_off_goes_on_with_its_share_where_a_rule_says_so(
+    tmp_path: Path,
+) -> None:
+    with two_regions(tmp_path, when_cut_off="share") as (eu, us):
+        assert eu.admit(20) == 20
+        meet(eu, us, 20)
+        us.way.refuse()
+        us.way.reset()
+        wait_until(eu.cut_off, "it is noticed", within_s=WITHIN_S)
+        assert eu.admit(100) == 30  # Of its share of 50.
+        us.way.mend()
+        wait_until(lambda: eu.is_up() and us.is_up(), "both hear again", within_s=WITHIN_S)
+        meet(eu, us, 50)
+        assert us.admit(100) == 50
+
+
+def test_messages_whose_reply_is_lost_are_told_again_and_charged_once(tmp_path: Path) -> None:
+    with two_regions(tmp_path) as (eu, us):
+        for _ in range(5):
+            for one in (eu, us):
+                one.way.lose_replies(1, of=b"HG.REGION")
+            assert (eu.admit(4), us.admit(3)) == (4, 3)
+            lost = [one.way for one in (eu, us)]
+            wait_until(
+                lambda lost=lost: all(way.replies_lost for way in lost),  # type: ignore[misc]
+                "replies are lost",
+                within_s=WITHIN_S,
+            )
+        meet(eu, us, 35)
+
+
+def test_a_store_that_was_emptied_learns_from_the_other_region_what_it_had_admitted(
+    tmp_path: Path,
+) -> None:
+    with two_regions(tmp_path) as (eu, us):
+        (meta,) = eu.store.call("KEYS", "*regions:meta")
+        eu.store.call("HINCRBY", meta, "changes", 1_000)  # As if much had been admitted before.
+        assert (eu.admit(30), us.admit(20)) == (30, 20)
+        meet(eu, us, 50)
+        eu.store.call("FLUSHALL")
+        meet(eu, us, 50)
+        assert eu.admit(100) == 50
+        meet(eu, us, 100)
+        assert eu.admit(5, "new") == 5
+        wait_until(lambda: us.remaining("new") == 95, "the other hears", within_s=WITHIN_S)
+
+
+def test_another_node_tells_the_other_region_when_the_shipper_is_gone(tmp_path: Path) -> None:
+    with two_regions(tmp_path) as (eu, us):
+        (port,) = free_ports(1)
+        rules = tmp_path / "rules.yaml"
+        with node_of("eu", eu.store, port, eu.way, rules, node_id="second") as second:
+            first = eu.node.node.exchange
+            other = second.node.exchange
+            assert first is not None
+            assert other is not None
+            assert (first.shippers[0].leads, other.shippers[0].leads) == (True, False)
+
+            async def die() -> None:
+                for task in first._tasks:
+                    task.cancel()
+
+            eu.node.wait(die())
+            after = Region(second, eu.store, eu.way)
+            assert after.admit(10) == 10
+            wait_until(lambda: other.shippers[0].leads, "the other one tells", within_s=WITHIN_S)
+            meet(after, us, 10)
+
+
+def test_regions_need_an_operators_token_and_only_they_are_heard(tmp_path: Path) -> None:
+    shown, kept = new_token("regions", "operator", now=datetime.now(UTC))
+    wrong, checker = new_token("someone", "checker", now=datetime.now(UTC))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        RULES.format(limit=10, window="day", algorithm="fixed_window", when_cut_off="limit")
+    )
+    rows = [f"sha256:{one.role}:{one.name}:{one.sha256}" for one in (kept, checker)]
+    ports = free_ports(2)
+
+    def one(region: str, port: int, other: str, to: int, token: str) -> Any:
+        urls = f"{other}=headgate://:{token}@{HOST}:{to}"
+        said = {"region": region, "regions": urls, "rules": str(rules), "tokens": ",".join(rows)}
+        return resp_node(resp_port=port, check_needs_token=True, **said)
+
+    with (
+        one("eu", ports[0], "us", ports[1], shown) as eu,
+        one("us", ports[1], "eu", ports[0], wrong) as us,
+    ):
+        to_us, to_eu = eu.node.exchange, us.node.exchange
+        assert to_us is not None
+        assert to_eu is not None
+        wait_until(
+            lambda: bool(to_us.shippers[0].link.sent_messages), "eu tells", within_s=WITHIN_S
+        )
+        wait_until(lambda: to_eu.shippers[0].problem is not None, "us may not", within_s=WITHIN_S)
+        assert "NOPERM" in str(to_eu.shippers[0].problem)
+        assert to_us.shippers[0].problem is None
+
+
+@on_flavours("redis_server")
+def test_a_store_in_redis_keeps_counters_as_one_in_memory_does(redis_server: RedisServer) -> None:
+    redis_server.call("FLUSHALL")
+    asyncio.run(same_as_in_memory(redis_server.url))
+
+
+def test_it_does_so_in_a_cluster(redis_cluster: Cluster) -> None:
+    asyncio.run(same_as_in_memory(redis_cluster.url))
+
+
+def test_the_documented_access_list_is_enough() -> None:
+    rights = (
+        "+eval +evalsha +time +get +set +pexpire +pttl +hget +hgetall +hmget +hset +hsetnx +hincrby +hdel "
+        "+zadd +zrem +zrangebyscore +hscan"
+    )
+    with installed(), standalone("redis-7.0") as server:
+        words = ["on", ">pw", "resetkeys", "~hg:*", "resetchannels", "-@all", *rights.split()]
+        server.call("ACL", "SETUSER", "headgate", *words)
+        asyncio.run(same_as_in_memory(f"redis://headgate:pw@{HOST}:{server.port}/0"))
+
+
+def test_a_store_that_was_emptied_has_another_epoch() -> None:
+    async def main(server: RedisServer) -> None:
+        store = RedisRegionStore(server.url)
+        first = (await store.merge([])).state.epoch
+        assert (await store.merge([])).state.epoch == first
+        server.call("FLUSHALL")
+        assert (await store.merge([])).state.epoch != first
+        await store.aclose()
+
+    with installed(), standalone("redis-7.0") as server:
+        asyncio.run(main(server))
+
+
+async def same_as_in_memory(url: str) -> None:
+    """The same random messages to both, some of them twice; the store's clock decides what is over."""
+    rng = random.Random(7)
+    limit = FixedWindow(10, 3_600_000_000).across_regions("merge")
+    redis, memory = RedisRegionStore(url, namespace="n"), MemoryRegionStore()
+    now_us = (await redis.merge([])).state.now_us
+    names = [
+        CounterName(rule, key, limit, slice_of(limit, now_us) - back * 3_600_000_000)
+        for rule in (None, "r{}")
+        for key in ("k", "ключ\n")
+        for back in (0, 1, 5)
+    ]
+    actors = [Actor("eu", "1", "a"), Actor("us", "x", "b")]
+    for _ in range(60):
+        entries = [
+            CounterTotal(rng.choice(names), rng.choice(actors), rng.randrange(20))
+            for _ in range(rng.randrange(6))
+        ]
+        for _ in range(rng.choice([1, 1, 2])):
+            told, kept = await redis.merge(entries, "us"), await memory.merge(entries, "us")
+            assert told.grown == kept.grown
+    both = [await store.changes(0, 1_000) for store in (redis, memory)]
+    assert both[0] == both[1]
+    assert await redis.changes(3, 2) == await memory.changes(3, 2)
+    for key in ("k", "ключ\n", "none"):
+        found = [sorted(map(repr, await one.counters_of(key))) for one in (redis, memory)]
+        assert found[0] == found[1]
+    assert await redis.lead("us", "a", 60_000_000)
+    assert not await redis.lead("us", "b", 60_000_000)
+    await redis.note_taken("us", 5)
+    link = (await redis.merge([])).state.links["us"]
+    assert (link.taken_us, link.shipper) == (5, "a")
+    assert abs(link.heard_us - now_us) < 60_000_000
+    await redis.aclose()
+
+
+def test_hammered_from_both_sides_the_limit_is_exceeded_by_no_more_than_the_lag_explains(
+    tmp_path: Path,
+) -> None:
+    """Both regions ask as fast as they can until they are denied for good."""
+    limit = 20_000
+    with two_regions(tmp_path, limit=limit) as (eu, us), ThreadPoolExecutor(2) as pool:
+        runs = list(pool.map(_until_denied, (eu, us)))
+        admitted = sum(one.admitted for one in runs)
+        meet(eu, us, admitted, limit)
+    over = admitted - limit
+    # What one region can admit while the other does not know of it, at its own highest rate.
+    explained = max(one.fastest * one.lag_seconds for one in runs)
+    assert 0 <= over <= min(limit, explained), runs
+
+
+class Run(NamedTuple):
+    """What became of a region that was hammered."""
+
+    admitted: int
+    fastest: float
+    """Units a second, in the fastest part."""
+    lag_seconds: float
+    """How old the other region's knowledge was at worst."""
+
+
+def _until_denied(region: Region) -> Run:
+    exchange = region.node.node.exchange
+    assert exchange is not None
+    admitted, fastest, lag = 0, 0.0, 0.0
+    while True:
+        began = time.monotonic()
+        found = region.admit(200)
+        admitted += found
+        fastest = max(fastest, found / (time.monotonic() - began))
+        lag = max(lag, *(link.lag_seconds or 0.0 for link in exchange.links()))
+        if not found:
+            return Run(admitted, fastest, lag)

@@ -1,0 +1,114 @@
+"""What people are told of rights that regions hold and pass on, by services on real servers."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.servers.fixtures import installed
+from tests.servers.process import HOST, free_ports, wait_until
+from tests.servers.redis import standalone
+from tests.service.running import service
+from tests.service.test_regions import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.service.running import Service
+
+RULES = """
+rules:
+  - rule_id: api
+    identifier: user_id
+    rate: 60/10s
+    algorithm: fixed_window
+    consistency: escrow
+    on_error: closed
+"""
+WITHIN_S = 60.0
+
+
+@contextmanager
+def two_regions(folder: Path) -> Iterator[tuple[Service, Service]]:
+    """Two services with a Redis each."""
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES)
+    ports = free_ports(2)
+    with installed(), standalone("redis-7.0") as first, standalone("redis-7.0") as second:
+
+        def one(region: str, other: str, url: str, port: int, to: int) -> Any:
+            options = ["--engine", url, "--resp-port", str(port), "--rules", str(rules)]
+            said = (f"region={region}", f"regions={other}=headgate://{HOST}:{to}")
+            return service(*options, *(word for one in said for word in ("--set", one)))
+
+        with (
+            one("eu", "us", first.url, *ports) as eu,
+            one("us", "eu", second.url, *reversed(ports)) as us,
+        ):
+            yield eu, us
+
+
+def rights_of(one: Service, user: str) -> dict[str, Any]:
+    """What `explain` says of a user's rights."""
+    explained = one.ask("POST", "/api/explain", {"request": {"user_id": user}})[2]
+    rights: dict[str, Any] = explained["rights"]["api"]
+    return rights
+
+
+def figure(one: Service, name: str) -> float:
+    """A figure of the service; with a label, that of its only region."""
+    text = one.ask("GET", "/metrics")[2]
+    (value,) = re.findall(rf"^headgate_{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+    return float(value)
+
+
+@pytest.mark.heavy
+def test_people_see_where_rights_came_from_and_went(tmp_path: Path) -> None:
+    """Of a window of ten seconds: the next one is tried if it ends meanwhile."""
+    with two_regions(tmp_path) as (eu, us):
+        seen: dict[str, Any] = {}
+
+        def moved() -> bool:
+            user = f"u{len(seen)}"
+            seen[user] = None
+            if rights_of(eu, user)["share"] != 30 or rights_of(us, user)["share"] != 30:
+                return False  # A new store has none of windows that have begun.
+            for _ in range(25):
+                eu.ask("POST", "/decide", {"user_id": user})
+            for _ in range(20):
+                here, there = rights_of(eu, user), rights_of(us, user)
+                if here["received"] and there["given"]:
+                    seen["last"] = here, there
+                    return bool(here["admitted"] == 25)
+            return False
+
+        wait_until(moved, "rights have moved", within_s=WITHIN_S)
+        here, there = seen["last"]
+        units = here["received"]["us"]
+        assert there["given"] == {"eu": units}
+        assert here == {
+            "limit": 60, "share": 30, "received": {"us": units}, "given": {}, "admitted": 25,
+            "left": 5 + units,
+        }  # fmt: skip
+        assert there == {
+            "limit": 60, "share": 30, "received": {}, "given": {"eu": units}, "admitted": 0,
+            "left": 30 - units,
+        }  # fmt: skip
+
+        told = eu.ask("GET", "/api/regions")[2]
+        assert told["rights"]["lost"] == 0
+        assert told["rights"]["from_window"]
+        (between,) = [one["rights"] for one in told["others"]]
+        assert between["asked"] >= 1
+        assert between["received"] >= units
+        assert between["given"] == 0
+        assert figure(eu, "region_rights_received_total") == between["received"]
+        assert figure(us, "region_rights_given_total") == between["received"]
+        assert figure(eu, "region_rights_lost_total") == 0
+        assert figure(eu, "region_rights_asked_total") == between["asked"]
+        assert re.search(r"us +asked \d+ times.*, got \d+, gave 0", status_of(eu))
+        assert re.search(r"eu +asked 0 times, got 0, gave \d+", status_of(us))

@@ -1,0 +1,311 @@
+"""Memory is bounded in bytes, whatever callers choose: keys, windows, limits. And nobody's count is forgotten for it."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import Charge, Limiter, MemoryEngine, SlidingWindow, TokenBucket, UsageError
+from headgate.algorithms import ALGORITHMS, FixedWindow
+from headgate.algorithms.base import MAX_WINDOW_US
+from headgate.engines._memory_budget import (
+    SHARED_BYTES,
+    TABLE_BYTES,
+    is_stand_in,
+    longer_window_us,
+    stand_in,
+    weight_of,
+)
+from headgate.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEGABYTE = 1_000_000
+YEAR = 31_000_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def weighed(engine: MemoryEngine) -> int:
+    """What everything weighs, counted anew."""
+    return sum(
+        TABLE_BYTES
+        + sum(map(weight_of, [*table.young, *table.old]))
+        + SHARED_BYTES * len(table.shared)
+        for table in engine._core.tables.values()
+    )
+
+
+def fill_with_windows(limiter: Limiter, most: int = 100_000) -> int:
+    """Hit in new windows until memory is full; how many that took."""
+    for number in range(most):
+        if limiter.hit(
+            f"filler:{number}", f"1/{YEAR - number}s", algorithm="fixed_window"
+        ).degraded:
+            return number
+    raise AssertionError("memory is never full")
+
+
+class TestKeys:
+    def test_long_keys_are_bounded_by_their_bytes(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=2 * MEGABYTE, clock=clock)
+        limiter = Limiter(engine)
+        tracemalloc.start()
+        for number in range(3_000):  # 24 MB of text.
+            limiter.hit(f"{number:08}" * 1_000, "1/hour")
+        current, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert current < 3 * MEGABYTE
+        assert engine.counters.bytes == weighed(engine) <= 2.3 * MEGABYTE
+        assert engine.counters.shared > 0
+
+    def test_a_key_at_its_limit_is_never_forgotten_for_others(self, clock: ManualClock) -> None:
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        assert limiter.hit("me", "1/hour")
+        for number in range(5_000):
+            limiter.hit(f"other:{number}", "1/hour")
+            if number % 500 == 0:
+                assert not limiter.hit("me", "1/hour")
+
+    def test_what_is_idle_weighs_nothing_in_the_end(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        limiter = Limiter(engine)
+        for number in range(6_000):
+            limiter.hit(f"key:{number}", "1/minute")
+        assert engine.counters.shared
+        clock.advance(3_600)
+        for number in range(6_000):
+            limiter.hit(f"new:{number % 10}:{number}", "1/second")
+            clock.advance(0.01)
+        assert engine.counters.bytes == weighed(engine) < MEGABYTE
+        assert not limiter.hit("one more", "1/second").degraded
+
+    @pytest.mark.parametrize("max_bytes", [0, 99_999, True, 1e6, "1"])
+    def test_the_bound_is_a_number_that_makes_sense(self, max_bytes: int) -> None:
+        with pytest.raises(UsageError, match="max_bytes"):
+            MemoryEngine(max_bytes=max_bytes)
+
+    def test_a_url_can_name_it(self) -> None:
+        engine = Limiter("memory://?max_bytes=5000000").engine.unguarded
+        assert isinstance(engine, MemoryEngine)
+        assert engine.max_bytes == 5_000_000
+
+
+class TestWindows:
+    def test_any_number_of_windows_is_counted_in_bounded_memory(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        limiter = Limiter(engine)
+        for number in range(5_000):
+            limiter.hit(f"key:{number}", f"2/{YEAR - number}s", algorithm=random.choice(ALL))
+        assert len(engine._core.tables) < 1_000
+        assert engine.counters.bytes == weighed(engine) < 1.3 * MEGABYTE
+
+    @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"concurrency"}))
+    def test_a_window_without_room_has_a_stand_in(self, algorithm: str, clock: ManualClock) -> None:
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        fill_with_windows(limiter)
+        first = limiter.hit("me", "3/10s", algorithm=algorithm)
+        assert (first.allowed, first.degraded, first.window) == (True, True, 10.0)
+        assert limiter.decide([Charge("me", "3/10s", 1, algorithm)]).allowed
+        limit = limiter.limit("me", "3/10s", algorithm=algorithm)
+        assert limit.stats().count == 2
+        admitted = 2 + sum(limit.hit().allowed for _ in range(5))
+        assert admitted == (3 if algorithm == "token_bucket" else 2)
+        denied = limiter.decide([Charge("me", "3/10s", 1, algorithm)])
+        assert (denied.allowed, denied.degraded) == (False, True)
+        assert 10 / 3 <= denied.retry_after <= 13
+        limit.reset()
+        assert limit.hit().allowed
+
+    def test_it_goes_on_in_the_longer_one_when_there_is_room_again(
+        self, clock: ManualClock
+    ) -> None:
+        """To begin a window of its own in between would be a fresh allowance."""
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        limiter = Limiter(engine)
+        many = fill_with_windows(limiter)
+        for _ in range(2):
+            assert limiter.hit("me", "3/10s", algorithm="sliding_log")
+        for number in range(many):
+            rate = f"1/{YEAR - number}s"
+            limiter.limit(f"filler:{number}", rate, algorithm="fixed_window").reset()
+        for number in range(200):
+            limiter.hit(f"other:{number}", "1/second", algorithm="fixed_window")
+            clock.advance(0.01)
+        assert engine.counters.bytes < 97_000
+        denied = limiter.hit("me", "3/10s", algorithm="sliding_log")
+        assert not denied
+        assert not limiter.limit("me", "3/10s", algorithm="sliding_log").hit()
+        assert not Limiter(engine).hit("me", "3/10s", algorithm="sliding_log")
+        assert limiter.hit("you", "3/10s", algorithm="sliding_log").degraded is False
+        clock.advance(60)
+        again = limiter.hit("me", "3/10s", algorithm="sliding_log")
+        assert (again.allowed, again.degraded) == (True, False)
+        assert not limiter.hit("me", "3/10s", algorithm="sliding_log").degraded
+
+    def test_a_window_that_was_there_stays_as_it_is(self, clock: ManualClock) -> None:
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        assert limiter.hit("me", "5/day").remaining == 4
+        fill_with_windows(limiter)
+        again = limiter.hit("me", "5/day")
+        assert (again.remaining, again.degraded) == (3, False)
+
+    def test_a_calendar_and_slots_have_no_longer_window(self, clock: ManualClock) -> None:
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        fill_with_windows(limiter)
+        assert limiter.hit("me", "5/calendar month").remaining == 4
+        with limiter.concurrency("me", 1).slot():
+            assert not limiter.concurrency("me", 1).check()
+
+    def test_a_restart_goes_on_in_it(self, clock: ManualClock, tmp_path: Path) -> None:
+        path = tmp_path / "limits.state"
+        engine = MemoryEngine(max_bytes=100_000, clock=clock, state_file=path)
+        limiter = Limiter(engine)
+        fill_with_windows(limiter)
+        for _ in range(2):
+            assert limiter.hit("me", "3/hour").degraded
+        assert not limiter.hit("me", "3/hour")
+        engine.close()
+        again = MemoryEngine(max_bytes=100_000, clock=clock, state_file=path)
+        assert not Limiter(again).hit("me", "3/hour")
+        assert again.counters.bytes == weighed(again)
+        again.close()
+
+    def test_reservations_settle_in_it(self, clock: ManualClock) -> None:
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        fill_with_windows(limiter)
+        limit = limiter.limit("me", "100/hour", algorithm="sliding_log")
+        with limit.reserve(40) as reservation:
+            assert reservation.settle(10)
+        assert limit.stats().count == 10
+
+
+ALL = sorted(set(ALGORITHMS) - {"concurrency"})
+
+
+class TestStandIns:
+    @pytest.mark.parametrize("window_us", [1_000, 999_999, 1 << 20, 3_600_000_000, MAX_WINDOW_US])
+    def test_their_windows_are_longer_and_not_much(self, window_us: int) -> None:
+        found = longer_window_us(window_us, b"secret")
+        assert window_us <= found <= min(1.28 * window_us, MAX_WINDOW_US)
+
+    def test_there_are_few_and_they_are_known_again(self) -> None:
+        chosen = set()
+        for _ in range(5_000):
+            made = stand_in(FixedWindow(3, random.randint(1_000, MAX_WINDOW_US)), b"secret")
+            assert made is not None
+            assert is_stand_in(made, b"secret")
+            chosen.add(made.identity)
+        assert len(chosen) <= 144
+
+    @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7, 100, 2**43])
+    @pytest.mark.parametrize("kind", [FixedWindow, SlidingWindow])
+    def test_no_span_of_the_window_gets_more_than_the_limit(
+        self, limit: int, kind: type[FixedWindow]
+    ) -> None:
+        """Whatever the algorithm guarantees then holds."""
+        made = stand_in(kind(limit, 1_000_000), b"secret")
+        assert made is not None
+        if limit == 1:  # One after the other, each later than a window after the one before.
+            assert (made.burst, made.limit) == (1, 1)
+            assert made.window_us >= 1_000_000
+        else:
+            assert made.burst * bool(limit) + made.limit <= limit
+
+    def test_buckets_keep_their_burst_where_they_can(self) -> None:
+        made = stand_in(TokenBucket(10, 1_000_000, 25), b"s")
+        assert made is not None
+        assert (made.limit, made.burst) == (10, 25)
+        large = stand_in(TokenBucket(1, 366 * 86_400_000_000, 1), b"s")
+        assert large is not None
+        assert large.burst == 1
+
+    def test_nobody_can_guess_them(self, clock: ManualClock) -> None:
+        one, two = MemoryEngine(clock=clock), MemoryEngine(clock=clock)
+        limit = FixedWindow(1, 3_600_000_000)
+        assert stand_in(limit, one._core._secret) != stand_in(limit, two._core._secret)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_weighed_is_what_is_there(seed: int, clock: ManualClock) -> None:
+    """After whatever was hit, reset, reserved and swept, in a memory that is too small for it."""
+    chance = random.Random(seed)
+    engine = MemoryEngine(max_bytes=100_000, max_keys=150, clock=clock)
+    limiter = Limiter(engine)
+    for _ in range(6_000):
+        key = f"key:{chance.randint(0, 400)}" * chance.choice([1, 1, 30])
+        rate = (
+            f"{chance.randint(1, 3)}/{chance.choice([1, 2, 3, 60, 3600, chance.randint(1, 500)])}s"
+        )
+        limit = limiter.limit(key, rate, algorithm=chance.choice(ALL), mode="immediate")
+        action = chance.random()
+        if action < 0.8:
+            limit.hit()
+        elif action < 0.9:
+            limit.reset()
+        else:
+            limit.stats()
+        clock.advance(chance.choice([0, 0, 0.01, 1, 100 * (chance.random() < 0.01)]))
+        assert engine.counters.bytes == weighed(engine)
+        assert engine.counters.keys == sum(map(len, engine._core.tables.values()))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_window_admits_more_in_a_memory_that_is_too_small(seed: int, clock: ManualClock) -> None:
+    """Fixed windows of one key, while memory fills and empties around it: never more than the limit in one of them."""
+    chance = random.Random(seed)
+    limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+    admitted: dict[tuple[int, int], int] = {}
+    windows = [chance.randint(2, 40) for _ in range(8)]
+    for number in range(4_000):
+        window = chance.choice(windows)
+        if limiter.hit("me", f"3/{window}s", algorithm="fixed_window"):
+            place = (window, clock.now_us() // (window * 1_000_000))
+            admitted[place] = admitted.get(place, 0) + 1
+            assert admitted[place] <= 3
+        limiter.hit(f"other:{number}", f"1/{chance.randint(1, 3_000)}s")
+        clock.advance(chance.choice([0.1, 0.5, 1, 30 * (chance.random() < 0.05)]))
+    assert 3 in admitted.values()
+
+
+MANY = """
+import sys
+from headgate import Limiter, MemoryEngine
+
+def rss():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+what, many = sys.argv[1], int(sys.argv[2])
+limiter = Limiter(MemoryEngine(max_bytes=32_000_000))
+limiter.hit("a", "1/minute")
+before = rss()
+for number in range(many):
+    if what == "keys":
+        limiter.hit(f"key:{number}" * 10, "5/hour")
+    elif what == "limits":
+        limiter.hit("key", f"{number}/hour")
+    else:
+        limiter.hit(f"key:{number}", f"5/{31_000_000 - number}s")
+print((rss() - before) / 1_000_000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux tells of a process")
+@pytest.mark.slow
+@pytest.mark.parametrize("what, many", [("keys", 200_000), ("limits", 20_000), ("windows", 30_000)])
+def test_a_process_stays_small(what: str, many: int) -> None:
+    """Slow: it takes many of them to tell a bound from none. 64 MB more: twice the bound of the engine, and its caches."""
+    done = subprocess.run(
+        [sys.executable, "-c", MANY, what, str(many)], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 100

@@ -1,0 +1,130 @@
+"""The kill switch: what it lets pass, what it leaves alone, and its file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate import Charge, ConfigError, FixedWindow, Limiter, Request, RuleSet, UsageError
+from headgate.guards.kill_switch import KillSwitch, KillSwitchGuard
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ONE = FixedWindow(1, 3_600_000_000)
+RULES = RuleSet.parse("""
+rules:
+  - {rule_id: login, identifier: ip_address, rate: 1/hour, match: {path_pattern: /login}}
+  - {rule_id: all, identifier: ip_address, rate: 2/hour}
+""")
+
+
+@pytest.fixture
+def switch() -> KillSwitch:
+    return KillSwitch()
+
+
+@pytest.fixture
+def limiter(switch: KillSwitch) -> Limiter:
+    return Limiter(guards=[KillSwitchGuard(switch)], rules=RULES)
+
+
+def login(limiter: Limiter) -> tuple[bool, list[str | None]]:
+    decision = limiter.decide_request(Request("POST", "/login", ip="203.0.113.9"))
+    return decision.allowed, [one.rule for one in decision.rules]
+
+
+def test_everything_passes_and_nothing_is_counted(switch: KillSwitch, limiter: Limiter) -> None:
+    assert [limiter.hit("k", ONE).allowed for _ in range(2)] == [True, False]
+    switch.turn_off(reason="it denies everybody")
+    decision = limiter.hit("k", ONE)
+    assert (decision.allowed, decision.source, decision.degraded) == (True, "open", True)
+    assert decision.reason == "limits are turned off: it denies everybody"
+    assert not decision.limited
+    assert limiter.hit("fresh", ONE).allowed
+    assert limiter.decide([Charge("k", ONE), Charge("k2", ONE)]).allowed
+    assert login(limiter) == (True, [])
+    with limiter.concurrency("s", 0).slot(), limiter.reserve([Charge("k", ONE)]) as reserved:
+        assert not reserved.settle(1)
+    assert switch.turn_on()
+    assert not limiter.hit("k", ONE)
+    assert limiter.hit("fresh", ONE)
+    assert not switch.turn_on()
+
+
+def test_one_rule_is_off_and_the_others_hold(switch: KillSwitch, limiter: Limiter) -> None:
+    switch.turn_off("login")
+    assert [login(limiter) for _ in range(3)] == [(True, ["all"])] * 2 + [(False, ["all"])]
+    assert [limiter.hit("k", ONE).allowed for _ in range(2)] == [True, False]
+    switch.turn_on("login")
+    switch.turn_off("all")
+    assert login(limiter) == (True, ["login"])
+    assert login(limiter) == (False, ["login"])
+
+
+def test_what_makes_no_sense_is_refused_as_ever(switch: KillSwitch, limiter: Limiter) -> None:
+    switch.turn_off()
+    for key, cost in (("", 1), ("k", -1), (5, 1)):
+        with pytest.raises(UsageError):
+            limiter.hit(key, ONE, cost)  # type: ignore[arg-type]
+    for what in ("", "two words", "# comment"):
+        with pytest.raises(UsageError):
+            switch.turn_off(what)
+
+
+def test_batches_of_keys_pass_too(switch: KillSwitch, limiter: Limiter) -> None:
+    hit_run = limiter.engine.bind_run(ONE)
+    assert hit_run is not None
+    assert hit_run(["a", "b"], 1) is not None
+    switch.turn_off()
+    assert hit_run(["a", "b"], 1) is None
+
+
+class TestTheFile:
+    def test_two_processes_share_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "state" / "off"
+        one, two = KillSwitch(path), KillSwitch(path)
+        one.turn_off("login", "why\nnot")
+        one.turn_off()
+        assert two.off == {}
+        two.refresh()
+        assert two.off == {"login": "why not", "*": ""}
+        assert KillSwitch(path).off == two.off
+        two.turn_on()
+        one.refresh()
+        assert one.off == {"login": "why not"}
+
+    def test_a_person_can_write_it(self, tmp_path: Path) -> None:
+        path = tmp_path / "off"
+        switch = KillSwitch(path)
+        path.write_text("\n# a comment\n  *   in a hurry  \nlogin\n")
+        switch.refresh()
+        assert switch.off == {"*": "in a hurry", "login": ""}
+        path.unlink()
+        switch.refresh()
+        assert switch.off == {}
+
+    def test_one_that_cannot_be_read_changes_nothing(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path = tmp_path / "off"
+        path.write_text("login\n")
+        switch = KillSwitch(path)
+        path.write_bytes(b"\xff\xfe all \x80")
+        for _ in range(3):
+            switch.refresh()
+        assert switch.off == {"login": ""}
+        assert caplog.text.count("cannot be read") == 1
+        path.write_text("*\n")
+        switch.refresh()
+        assert switch.off == {"*": ""}
+
+    def test_one_that_cannot_be_written_is_an_error_and_turns_nothing_off(
+        self, tmp_path: Path
+    ) -> None:
+        (tmp_path / "file").write_text("")
+        switch = KillSwitch(tmp_path / "file" / "off")
+        with pytest.raises(ConfigError, match="cannot be written"):
+            switch.turn_off()
+        assert switch.off == {}

@@ -1,0 +1,71 @@
+"""Slots are renewed whatever happens to one of them, and their holders are told when they are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from typing import TYPE_CHECKING, Any
+
+from headgate import AsyncLimiter, Limiter, MemoryEngine
+from tests.servers.process import wait_until
+
+if TYPE_CHECKING:
+    import pytest
+
+TTL = 0.15
+"""Renewals happen in real time; this is short, and long enough for a busy machine."""
+
+
+class Torn(MemoryEngine):
+    """Renewals of the key "torn" fail in a way that nobody expects."""
+
+    def renew(self, key: str, *more: Any) -> bool:
+        if key == "torn":
+            raise ZeroDivisionError("somebody else's bug")
+        return super().renew(key, *more)
+
+
+def test_one_foreign_exception_does_not_end_the_renewal_of_other_slots(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    limiter = Limiter(Torn())
+    torn, good = (limiter.concurrency(key, 1).slot(ttl=TTL) for key in ("torn", "good"))
+    with torn, good:
+        wait_until(lambda: torn.lost, "the slot that is not renewed is told as lost")
+        time.sleep(TTL)  # Renewal goes by a thread's timer.
+        assert limiter.concurrency("good", 1).stats().count == 1
+        assert not good.lost
+    limiter.close()
+    assert "could not be renewed: somebody else's bug" in caplog.text
+    assert caplog.text.count("a slot of 'torn' expired while it was held") == 1
+
+
+def test_the_same_holds_under_asyncio(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        limiter = AsyncLimiter(Torn())
+        torn, good = (limiter.concurrency(key, 1).slot(ttl=TTL) for key in ("torn", "good"))
+        async with torn, good:
+            while not torn.lost:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)  # Renewal goes by the loop's timer.
+            await asyncio.sleep(TTL)  # As above.
+            assert (await limiter.concurrency("good", 1).stats()).count == 1
+            assert not good.lost
+        await limiter.aclose()
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    assert "could not be renewed: somebody else's bug" in caplog.text
+    assert caplog.text.count("a slot of 'torn' expired while it was held") == 1
+
+
+def test_a_slot_that_nobody_knows_any_more_expires() -> None:
+    """Its `with` block was torn apart, so that it was never let go."""
+    limiter = Limiter()
+    slots = limiter.concurrency("key", 1)
+    slots.slot(ttl=TTL).__enter__()
+    gc.collect()
+    wait_until(lambda: slots.stats().count == 0, "the slot has expired")
+    with slots.slot(ttl=TTL):  # The thread is there for the next one.
+        time.sleep(2 * TTL)  # Renewal goes by a thread's timer.
+        assert slots.stats().count == 1
+    limiter.close()
