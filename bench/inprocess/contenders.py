@@ -29,7 +29,7 @@ from limits.strategies import (
 from .builds import BUILDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from headgate import Limit
 
@@ -111,6 +111,25 @@ class Headgate:
             decision = limiter.hit(key, rate, algorithm=algorithm)
             _ = (decision.allowed, decision.remaining, decision.reset_after)
 
+    def run_limit_hit(self, keys: Keys) -> None:
+        """Hit a limit that is bound to its key."""
+        hit = self.limiter.limit(keys[0], self.rate, algorithm=self.algorithm).hit
+        for _ in keys:
+            hit()
+
+    def run_acquire(self, keys: Keys) -> None:
+        """Acquire, which never has to wait here."""
+        acquire = self.limiter.limit(keys[0], self.rate, algorithm=self.algorithm).acquire
+        for _ in keys:
+            acquire()
+
+    def run_with(self, keys: Keys) -> None:
+        """The same, as a context manager."""
+        limit = self.limiter.limit(keys[0], self.rate, algorithm=self.algorithm)
+        for _ in keys:
+            with limit:
+                pass
+
     def run_three_charges(self, keys: Keys) -> None:
         """Charge three keys together, all or nothing."""
         limiter, ready, charge = self.limiter, self.ready, self.charge
@@ -138,6 +157,20 @@ class HeadgateAsync:
     def run(self, keys: Keys) -> None:
         """Hit once for each key."""
         self._runner.run(self._run(keys))
+
+    def run_limit_hit(self, keys: Keys) -> None:
+        """Hit a limit that is bound to its key."""
+        limit = self.limiter.limit(keys[0], self.rate, algorithm=self.algorithm)
+        self._runner.run(self._call(limit.hit, len(keys)))
+
+    def run_acquire(self, keys: Keys) -> None:
+        """Acquire, which never has to wait here."""
+        limit = self.limiter.limit(keys[0], self.rate, algorithm=self.algorithm)
+        self._runner.run(self._call(limit.acquire, len(keys)))
+
+    async def _call(self, call: Callable[[], Awaitable[object]], times: int) -> None:
+        for _ in range(times):
+            await call()
 
     async def _run(self, keys: Keys) -> None:
         limiter, rate, algorithm = self.limiter, self.rate, self.algorithm

@@ -227,6 +227,41 @@ def awaited(settings: Settings) -> Result:
     return Result("awaited", "await hit() in a running loop, one hot key", rows, outcome)
 
 
+def bound(settings: Settings) -> Result:
+    """A limit that is bound to its key, against a hit that names both. Here, too, the target is a price."""
+    field = []
+    loops = []
+    prices: list[tuple[str, str, str, str]] = []
+    for name, (build, algorithm) in OURS.items():
+        if algorithm not in targets.THREE_CHARGES:
+            continue
+        plain = Headgate(build, algorithm, 1_000_000)
+        loops.append(awaited := HeadgateAsync(build, algorithm, 1_000_000))
+        ways = {
+            "limit.hit": plain.run_limit_hit,
+            "acquire": plain.run_acquire,
+            "with": plain.run_with,
+        }
+        awaited_ways = {"limit.hit": awaited.run_limit_hit, "acquire": awaited.run_acquire}
+        field += [Contender(name, plain.run), Contender(f"await {name}", awaited.run)]
+        field += [Contender(f"{way} {name}", run) for way, run in ways.items()]
+        field += [Contender(f"await {way} {name}", run) for way, run in awaited_ways.items()]
+        prices += [(f"{way} {name}", name, way, build.name) for way in ways]
+        prices += [
+            (f"await {way} {name}", f"await {name}", way, build.name) for way in awaited_ways
+        ]
+    long = replace(settings, hits=10 * settings.hits, rounds=max(settings.rounds, 11))
+    outcome = race(field, _hot_slices(long, fresh=True), settings.seed)
+    for entrant in loops:
+        entrant.close()
+    rows = []
+    for name, plain_name, way, build_name in prices:
+        price, most = outcome.times_faster(plain_name, name), targets.MAX_BOUND[way]
+        text = f"{price:.2f}x the plain hit, at most {most}x"
+        rows.append(Row(name, outcome.ns(name), build=build_name, target=text, met=price <= most))
+    return Result("bound", "A limit bound to its key, one hot key, never waiting", rows, outcome)
+
+
 def threads(settings: Settings) -> Result:
     """Several threads that share one limiter; time is the wall's, divided by all hits."""
     ours = [
@@ -262,6 +297,7 @@ def everything(settings: Settings) -> Iterator[Result]:
     yield whole_answer(settings)
     yield three_charges(settings)
     yield awaited(settings)
+    yield bound(settings)
     yield threads(settings)
 
 

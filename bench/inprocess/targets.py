@@ -37,6 +37,8 @@ LIMITS = {
 """The strategy of `limits` that each algorithm is compared with."""
 
 MAX_BYTES_PER_KEY = {"token_bucket": 200}
+MAX_BOUND = {"limit.hit": 1.3, "acquire": 2.5, "with": 2.5}
+"""What a limit that is bound to its key may take, in units of a plain hit."""
 MAX_ASYNC = 1.5
 """An awaited hit may take that many times as long as a plain one."""
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from headgate.engines.redis.codec import Codec, form_of
+from headgate.engines.redis.codec import Codec
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.operations import Operations
+from headgate.engines.redis.packed_requests import template_of
 from headgate.engines.redis.scripts import library
 from headgate.rate import limits_of
 
@@ -42,7 +43,7 @@ class Ceiling:
         choices = random.Random(7).choices
         batches = [[plain(key) for key in choices(keys, k=BATCH)] for _ in range(PREPARED)]
         self._calls = [
-            hiredis.pack_command(operations.errand(0, batch, form_of(batch)).command)
+            hiredis.pack_command(operations.routed(0, batch, template_of(batch)).command)
             for batch in batches
         ]
         self._socket = socket.create_connection(("127.0.0.1", port))

@@ -30,6 +30,11 @@ SCENARIOS = {
     "check, memory": ("headgate", "headgate, compiled", "FastAPI", "Go net/http"),
     "check, Redis": ("headgate on Redis", "FastAPI on Redis"),
     "batch of 100, memory": ("headgate", "headgate, compiled", "FastAPI", "Go net/http"),
+    "adaptive check, memory": (
+        *("headgate", "headgate, adaptive"),
+        *("headgate, compiled", "headgate, adaptive, compiled"),
+    ),
+    "adaptive check, Redis": ("headgate on Redis", "headgate on Redis, adaptive"),
 }
 RAMPED = ("headgate on Redis", "FastAPI on Redis")
 
@@ -132,7 +137,10 @@ def measure(folder: Path, redis_url: str, settings: Settings, scenarios: Sequenc
     for absent in missing:
         print(f"without {absent.name}: {absent.reason}")
     names = {name for scenario in scenarios for name in SCENARIOS[scenario]}
-    names -= {absent.name for absent in missing}
+    absent_names = {absent.name for absent in missing}
+    if "headgate, compiled" in absent_names:
+        absent_names.add("headgate, adaptive, compiled")
+    names -= absent_names
     outcome = Outcome()
     shuffle = random.Random(1).shuffle
     with ExitStack() as stack:

@@ -60,13 +60,15 @@ def command_of(name: str, port: int, redis_url: str, folder: Path) -> list[str]:
     """How a server is started."""
     peers = "bench.service.peers"
     uvicorn = [sys.executable, "-m", "uvicorn", "--no-access-log", "--log-level", "warning"]
+    adaptive = [sys.executable, "-m", "headgate", "serve", "--log-level", "warning"]
+    headgate = [*adaptive, "--set", "default_algorithm=sliding_window"]  # As everybody else counts.
     commands = {
-        "headgate": [sys.executable, "-m", "headgate", "serve", "--log-level", "warning"],
-        "headgate, compiled": [sys.executable, "-m", "headgate", "serve", "--log-level", "warning"],
-        "headgate on Redis": [
-            *(sys.executable, "-m", "headgate", "serve", "--log-level", "warning"),
-            *("--engine", redis_url),
-        ],
+        "headgate": headgate,
+        "headgate, compiled": headgate,
+        "headgate, adaptive": adaptive,
+        "headgate, adaptive, compiled": adaptive,
+        "headgate on Redis": [*headgate, "--engine", redis_url],
+        "headgate on Redis, adaptive": [*adaptive, "--engine", redis_url],
         "FastAPI": [*uvicorn, f"{peers}.fastapi_memory:app"],
         "FastAPI on Redis": [*uvicorn, f"{peers}.fastapi_redis:app"],
         "Go net/http": [str(folder / "peer"), str(port)],

@@ -21,6 +21,9 @@ TARGETS = (
     Target("check, Redis", "headgate on Redis", "FastAPI on Redis", 10.0),
     Target("batch of 100, memory", "headgate", "Go net/http", 1.0),
     Target("batch of 100, memory", "headgate, compiled", "Go net/http", 1.0),
+    Target("adaptive check, memory", "headgate, adaptive", "headgate", 0.75),
+    Target("adaptive check, memory", "headgate, adaptive, compiled", "headgate, compiled", 0.75),
+    Target("adaptive check, Redis", "headgate on Redis, adaptive", "headgate on Redis", 0.75),
 )
 ORIGINAL = {
     "one node": (561.0, 314.0),

@@ -1,0 +1,1 @@
+"""What leases gain on Redis: `python -m bench.leases`."""

@@ -1,0 +1,1 @@
+"""What a limit adds to a request in a web framework, in microseconds."""
