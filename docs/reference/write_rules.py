@@ -1,44 +1,45 @@
-"""Write what is made from the table of fields: `python docs/reference/write_rules.py`.
+"""Write the pages that are generated from the table of fields: `python docs/reference/write_rules.py`.
 
-That is `rules.md`, the page beside this file, and `schema.json` in the package. `tests/unit/rules/test_reference.py` fails when one
-of them is not as this program would write it.
+These are `rules.md`, next to this file, and `schema.json` in the package. `tests/unit/rules/test_reference.py` fails
+when one of them is out of date.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final
 
-import headgate.rules
-from headgate.rules.cases import CASE, REQUEST, STEP
-from headgate.rules.document import MAX_BYTES, MAX_DEPTH
-from headgate.rules.fields import ALGORITHMS, MAX_RULES, SECTIONS
-from headgate.rules.kinds import Choice
-from headgate.rules.schema import schema_text
-from headgate.rules.secrets import SECRET_HEADERS
+import headgate.rules.format
+from headgate.rules.format.cases import CASE, REQUEST, STEP
+from headgate.rules.format.document import MAX_BYTES, MAX_DEPTH
+from headgate.rules.format.field_types import ChoiceType
+from headgate.rules.format.fields import ALGORITHMS, MAX_RULES, SECTIONS
+from headgate.rules.format.schema import schema_text
+from headgate.rules.matching.secrets import SECRET_HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headgate.rules.sections import Field, Section
+    from headgate.rules.format.composite_types import RuleField, SectionType
 
 PAGE: Final = Path(__file__).with_name("rules.md")
-SCHEMA: Final = Path(headgate.rules.__file__).with_name("schema.json")
+SCHEMA: Final = Path(headgate.rules.format.__file__).with_name("schema.json")
 
 INTRODUCTION: Final = {
-    "file": "A document is a mapping with these fields; or a list of rules; or one rule alone.",
-    "rule": "`rate`, `limit` or `limits` says how much; exactly one of them.",
-    "limit": "An entry of `limits` or of `overrides`; a rate alone, such as `100/minute`, stands for one, too.",
+    "file": "A document is a mapping with these fields, a list of rules, or a single rule.",
+    "rule": "Set exactly one of `rate`, `limit` and `limits`.",
+    "limit": "An entry of `limits` or `overrides`. A rate such as `100/minute` also works.",
     "calendar": "`calendar: day` is short for `calendar: {period: day}`.",
-    "match": "What is left out is not asked. `exempt` uses the same fields.",
-    "header": "One of the three, for a header in `match.headers`.",
-    "descriptor": "One of Envoy's pairs; a mapping from keys to values says the same.",
-    "cost": "`cost: 5` is a fixed cost; this is one that the request brings along.",
-    "exempt": "A list of identifier values alone is short for `values`.",
+    "match": "Conditions that are left out are not tested. `exempt` uses the same fields.",
+    "header": "A condition for a header in `match.headers`; set one of the three.",
+    "descriptor": "One of Envoy's key-value pairs; a mapping from keys to values means the same.",
+    "cost": "`cost: 5` is a fixed cost; this mapping reads it from a request header.",
+    "exempt": "A plain list of identifier values is short for `values`.",
     "test": "A case for `headgate rules test`: [how to test rules](../how-to/test-rules.md).",
-    "step": "What happens in a case, one after the other.",
-    "request": "Leave out what does not matter.",
+    "step": "The steps of a case, in order.",
+    "request": "All fields are optional.",
 }
 
 HEAD: Final = f"""\
@@ -46,78 +47,81 @@ HEAD: Final = f"""\
 
 # Rules
 
-A rule says to whom a limit applies. `match` says which requests it is about, `identifier` whom each of them is counted for, and `rate`
-(or `limit`, or `limits`) how much that one may do. Every rule that matches a request applies; the request passes only if all of
-them have room, and one that is denied is charged nowhere. [How to write rules](../how-to/write-rules.md) begins with an example.
+A rule limits some requests: `match` selects them, `identifier` says what they are counted by, and `rate` (or `limit`,
+or `limits`) how much is allowed. Every rule that matches a request applies. The request passes only if all of them have
+room; a denied request is charged to none. [How to write rules](../how-to/write-rules.md) starts with an example.
 
-Rules are YAML or JSON. YAML is read as version 1.2 has it: `no` is a text, `010` is ten, `1:30` is a text. Tags, anchors and aliases
-are refused. JSON may have `//` comments. `.json`, `.yaml` and `.yml` at the end of a name say which one it is; otherwise a document that begins
-with `{{` or `[` is JSON. A field that is null counts as left out. A document has at most {MAX_BYTES // 2**20} MiB and {MAX_DEPTH} levels,
-a set at most {MAX_RULES:,} rules.
+Rules are YAML or JSON. YAML is version 1.2: `no` is a string, `010` is ten, `1:30` is a string. Tags, anchors and
+aliases are refused. JSON may have `//` comments. The extension (`.json`, `.yaml`, `.yml`) selects the format; without
+one, a document that starts with `{{` or `[` is JSON. A null field counts as left out. A document may have at most
+{MAX_BYTES // 2**20} MiB and {MAX_DEPTH} levels, a rule set at most {MAX_RULES:,} rules.
 
-`headgate rules check` finds mistakes; `headgate rules schema` prints a JSON Schema that editors complete from.
+`headgate rules check` finds mistakes; `headgate rules schema` prints a JSON Schema for editors.
 """
 
 TAIL: Final = """\
 ## Identifiers
 
-| Identifier | Whom a request is counted for |
+| Identifier | What a request is counted by |
 | --- | --- |
-| `ip_address` | The client's address; of IPv6 the /64 that it is in. |
-| `ip_address/48` | The same, but of IPv6 the /48, or any other prefix from 16 to 64: a second rule, with a higher limit, for those who have many /64. |
-| `user_id` | Who it is, if that was proven. |
-| `api_key` | The key it came with, under a digest of it. |
-| `header:<name>` | What a header says. Anybody can write any header: use one that a proxy of yours sets. |
-| `descriptor:<key>` | What Envoy's descriptor of that key says. |
-| `path`, `host`, `method` | The request's own, in their canonical spelling. |
+| `ip_address` | The client's IPv4 address, or its IPv6 /64. |
+| `ip_address/48` | The same with an IPv6 prefix of 48, or any from 16 to 64: for a second, higher limit. |
+| `user_id` | The authenticated user. |
+| `api_key` | A digest of the API key. |
+| `header:<name>` | The value of a header. Clients can send any header: use one that your proxy sets. |
+| `descriptor:<key>` | The value of Envoy's descriptor with that key. |
+| `path`, `host`, `method` | The request's path, host or method, in canonical form. |
 | `global` | All requests together. |
 | `{name}` | The segment of the path that `{name}` stands for in `path_pattern`. |
-| a list of these | Each combination by itself. |
-| a template, such as `"{user_id}:{header:x-team}"` | The text that comes of it. |
+| a list of these | Each combination of their values. |
+| a template, such as `"{user_id}:{header:x-team}"` | The resulting string. |
 
-Keys of `overrides` and entries of `exempt` are identifier values: the value itself for one identifier, the text for a template, and the
-values with `|` between them for a list (`~` before a `|` or a `~` that is part of a value). Put numbers into quotes. A value that no request
-can have is an error that says which one it has: `2001:db8::/64` for `2001:db8::1`, `/login` for `/login/`.
+Keys of `overrides` and entries of `exempt` are identifier values: the value itself for one identifier, the string for
+a template, and the values joined by `|` for a list (with `~` before each `|` or `~` inside a value). Quote numbers. A
+value that no request can have is an error, and the message says what to write: `2001:db8::/64` for `2001:db8::1`,
+`/login` for `/login/`.
 
-Secrets are never counted as they are. API keys, and the headers {secrets}, stand in keys, lists,
-logs and stores as `sha256:` and 32 digits, and rules name them so: `headgate rules check` tells the digest of a key that it finds in `overrides`.
+Secrets are never stored or shown. API keys and the values of these headers appear in keys, lists, logs and stores as
+`sha256:` and 32 hex digits:
+{secrets}.
+Use the same form in rules: `headgate rules check` prints the digest of an API key that it finds in `overrides`.
 
 ## Path patterns
 
 | Pattern | Paths |
 | --- | --- |
-| `/users/7` | This one. |
+| `/users/7` | This path only. |
 | `/users/*` | Everything below `/users`: one or more segments. |
 | `/users/*/posts` | Exactly one segment in between. |
 | `/users/{id}` | Exactly one segment, which `identifier` can use. |
 | `/users/**` | `/users` and everything below it. |
-| `/**/admin` | Any number of segments before, none included. |
+| `/**/admin` | Any number of segments before `admin`, including none. |
 
-Patterns and paths are brought into one spelling before they are compared: `/caf%C3%A9` and `/café` are the same, and so are `/login`,
-`//login/` and `/x/../login`.
+Patterns and paths are normalized before they are compared: `/caf%C3%A9` and `/café` are the same, and so are
+`/login`, `//login/` and `/x/../login`.
 
 ## Order and version
 
-Rules are asked from the lowest `priority` to the highest, and rules of the same priority by their names, in whatever order they were
-written: a store with one node a rule keeps none. A rule with `stop` leaves out the rules after it, for requests that it is enforced for.
+Rules apply in order of `priority`, lowest number first, then by name. The order in the file does not matter. A rule
+with `stop` skips the rules after it, for requests that it is enforced for.
 
-The version of a set is a digest of its rules with their defaults filled in. Equal sets have equal versions, whether they come from
-a file, from ZooKeeper or from etcd.
+The version of a rule set is a digest of its rules with defaults filled in. Equal sets have equal versions, whether
+they come from a file, ZooKeeper or etcd.
 
 ## Defaults
 
-A field of `defaults` holds for every rule that does not have it, as a whole: a rule with a `match` of its own gets nothing from the
-default's. A rule that says how much in one way gets nothing of the others: beside a `rate` in the rule, `limit` and `burst` of the
-defaults are left out. To do without a default, write null.
+A field of `defaults` applies to every rule that does not have that field. Fields are not merged: a rule with its own
+`match` gets nothing from the default `match`. A rule with a `rate` ignores the defaults' `limit` and `burst`, and the
+other way round. To drop a default, write null.
 
 ## Warnings
 
-`headgate rules check` warns, and nothing else happens, when
+`headgate rules check` warns, but accepts the rules, when
 
-- no rule is about every request: whoever finds a way around the others has no limit;
-- a rule requires authentication, and no other rule covers its path for those who have none;
-- a rule is never asked, because one before it covers all of its requests and stops;
-- two rules are about the same requests and the same identifier.
+- no rule matches every request, so a client that evades the others has no limit;
+- a rule requires authentication, and no other rule covers its path for anonymous requests;
+- a rule never applies, because an earlier rule with `stop` matches all of its requests;
+- two rules have the same conditions and the same identifier.
 """.replace("{secrets}", ", ".join(f"`{name}`" for name in sorted(SECRET_HEADERS)))
 
 
@@ -127,7 +131,7 @@ def page() -> str:
     return "\n".join([HEAD, *tables, _algorithms(), TAIL])
 
 
-def _table(section: Section) -> str:
+def _table(section: SectionType) -> str:
     lines = [f"## {section.name}", "", INTRODUCTION[section.name], ""]
     lines += ["| Field | Value | Default | Meaning | Example |", "| --- | --- | --- | --- | --- |"]
     lines += [_row(field) for field in section.fields]
@@ -135,7 +139,7 @@ def _table(section: Section) -> str:
     return "\n".join([*lines, *(["", *meanings] if meanings else []), ""])
 
 
-def _row(field: Field) -> str:
+def _row(field: RuleField) -> str:
     names = f"`{field.name}`" + "".join(f", also `{alias}`" for alias in field.aliases)
     default = "**required**" if field.required else field.default
     cells = (names, field.kind.words(), default, field.about, f"`{_shown(field.example)}`")
@@ -146,11 +150,11 @@ def _shown(example: Any) -> str:
     return example if isinstance(example, str) else json.dumps(example)
 
 
-def _meanings(field: Field) -> Iterator[str]:
+def _meanings(field: RuleField) -> Iterator[str]:
     """What the words mean that a field may have, unless that is said elsewhere."""
-    if isinstance(field.kind, Choice) and field.kind is not ALGORITHMS:
+    if isinstance(field.kind, ChoiceType) and field.kind is not ALGORITHMS:
         said = "; ".join(f"`{value}`: {meaning}" for value, meaning in field.kind.values.items())
-        yield f"- `{field.name}`: {said}."
+        yield fill(f"- `{field.name}`: {said}.", 120, subsequent_indent="  ")
 
 
 def _algorithms() -> str:
@@ -160,7 +164,7 @@ def _algorithms() -> str:
     ]
     also = ", ".join(f"`{alias}` is `{name}`" for alias, name in ALGORITHMS.also.items())
     head = ["## Algorithms", "", "| Algorithm | How it counts |", "| --- | --- |"]
-    return "\n".join([*head, *rows, "", f"By other names: {also}.", ""])
+    return "\n".join([*head, *rows, "", fill(f"By other names: {also}.", 120), ""])
 
 
 if __name__ == "__main__":

@@ -12,30 +12,33 @@ from headgate.service.settings import SETTINGS
 
 PAGE: Final = Path(__file__).with_name("settings.md")
 GROUPS: Final = {
-    "Serving": ("host", "port", "workers", "engine", "namespace", "rules"),
-    "Checks": ("default_limit", "default_window", "default_algorithm", "on_error", "bad_paths"),
+    "Serving": ("host", "port", "resp_port", "workers", "engine", "namespace", "rules"),
+    "Checks": (
+        *("default_limit", "default_window", "default_algorithm", "thresholds"),
+        *("on_error", "nodes", "kill_switch", "bad_paths"),
+    ),
     "Connections": (
         *("header_timeout", "body_timeout", "idle_timeout", "max_body", "max_batch_body"),
-        *("max_connections_per_ip", "tls_cert", "tls_key", "trusted_proxies"),
+        *("max_connections_per_ip", "max_lag", "tls_cert", "tls_key", "trusted_proxies"),
     ),
-    "Ending and logging": ("drain_delay", "drain_timeout", "log_level"),
+    "Shutdown and logging": ("drain_delay", "drain_timeout", "log_level"),
 }
-REST: Final = "Managing"
+REST: Final = "Management"
 HEAD: Final = """\
 <!-- Written by write_settings.py; change the settings' own texts. -->
 
 # Settings
 
-What `headgate serve` can be told. Each setting has one name, and three places where it can be given; later wins:
+The settings of `headgate serve`. Each can be set in three places; the later one in this list wins:
 
 1. a settings file in TOML (`--config FILE`, or `HEADGATE_CONFIG`): `port = 9000`
-2. the environment: `HEADGATE_PORT=9000`. Also `REDIS_URL` for the engine and `PORT`, if our own are not set. `HEADGATE_PORT_FILE=/path` reads the value from a
-   file, as secrets are handed over.
-3. the command line: `--port 9000`, and for those without an option of their own `--set idle_timeout=30`
+2. the environment: `HEADGATE_PORT=9000`. Also `REDIS_URL` for the engine, and `PORT`, if Headgate's own variables are
+   not set. `HEADGATE_PORT_FILE=/path` reads the value from a file, which is useful for secrets.
+3. the command line: `--port 9000`, or `--set idle_timeout=30` for settings without their own option
 
-Lists are given with commas in the environment and on the command line, and as lists in the file. A bad value is refused before anything starts, with the
-name of the place that it came from. A name that is unknown is refused in the file and on the command line, and pointed out in the
-environment. Passwords in URLs are shown nowhere.
+Write lists with commas in the environment and on the command line, and as lists in the file. An invalid value is
+refused before anything starts, and the message names its source. An unknown name is an error in the file and on the
+command line, and a warning in the environment. Passwords in URLs are never shown.
 """
 
 
