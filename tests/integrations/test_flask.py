@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from flask import Blueprint, Flask, request
+from flask.views import MethodView
 
 from headgate import Limiter, UsageError
 from headgate.integrations.flask import RateLimits
@@ -83,6 +84,49 @@ def test_all_limits_of_a_request_are_charged_or_none() -> None:
     assert statuses(app, *["/shop/buy"] * 9) == [429] * 9
     assert statuses(app, *["/shop/look"] * 3) == [200, 200, 429]  # Denials cost the others nothing.
     assert statuses(app, *["/nowhere"] * 3) == [404, 404, 429]
+
+
+def test_a_blueprint_keeps_its_limit_when_it_is_registered_by_other_names() -> None:
+    limits = RateLimits()
+    shop = Blueprint("shop", "shop")
+    shop.get("/")(hello)
+    limits.limit_blueprint(shop, "2/minute")
+    inner = Blueprint("shop", "another")  # The same name within another blueprint, and no limit.
+    inner.get("/")(hello)
+    outer = Blueprint("outer", "outer")
+    outer.register_blueprint(inner, url_prefix="/inner")
+    app = Flask("app")
+    app.register_blueprint(shop, url_prefix="/v1")
+    app.register_blueprint(shop, url_prefix="/v2", name="shop_again")
+    app.register_blueprint(outer)
+    limits.init_app(app)
+    assert statuses(app, "/v2/", "/v1/", "/v2/", "/v1/") == [200, 200, 429, 429]
+    assert statuses(app, *["/inner/"] * 3) == [200] * 3
+
+
+def test_an_endpoint_with_a_dot_needs_no_blueprint() -> None:
+    app = Flask("app")
+    RateLimits(app, rate="1/minute")
+    app.add_url_rule("/", "pages.home", hello)
+    assert statuses(app, "/", "/") == [200, 429]
+
+
+def test_requests_within_a_context_of_the_app_are_counted_each() -> None:
+    limits = RateLimits(rate="100/minute")
+    app = Flask("app")
+    limits.init_app(app)
+
+    class Greeting(MethodView):
+        @limits.limit("2/minute")
+        def get(self) -> str:
+            return hello()
+
+    app.add_url_rule("/", view_func=Greeting.as_view("greeting"))
+    with app.app_context():  # Its `g` is that of all requests.
+        answers = ask(app, *["/"] * 4)
+        elsewhere = ask(app, *["/nowhere"] * 20)
+    assert [one.status_code for one in answers] == [200, 200, 429, 429]
+    assert len({one.headers["RateLimit-Policy"] for one in elsewhere}) == 1
 
 
 def test_keys_and_costs_by_functions() -> None:

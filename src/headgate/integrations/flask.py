@@ -112,7 +112,7 @@ class RateLimits:
             "HEADGATE_ON_ERROR": on_error,
         }
         self._key = key
-        self._blueprints: dict[str, list[ViewLimit]] = {}
+        self._blueprints: dict[Blueprint, list[ViewLimit]] = {}
         if app is not None:
             self.init_app(app)
 
@@ -155,7 +155,7 @@ class RateLimits:
             @wraps(view)
             def limited(*args: P.args, **kwargs: P.kwargs) -> R:
                 if not any(
-                    one is counted for counted in _counted()
+                    one is counted for counted in _progress().counted
                 ):  # Something around the view hid its limits.
                     _charge([(one, request.endpoint or "default")])
                 result: R = current_app.ensure_sync(view)(*args, **kwargs)
@@ -178,7 +178,7 @@ class RateLimits:
     ) -> None:
         """Limit all views of a blueprint together: they share one count, as do those of blueprints within."""
         one = self._view_limit(rate, key, cost, scope, algorithm)
-        self._blueprints.setdefault(blueprint.name, []).append(one)
+        self._blueprints.setdefault(blueprint, []).append(one)
 
     def _view_limit(
         self,
@@ -193,11 +193,14 @@ class RateLimits:
 
     def _count(self) -> None:
         """Charge all limits of a request in one step."""
+        g.pop("headgate_decision", None)  # That of an earlier request, where both share a context.
         app: AppLimits = current_app.extensions[EXTENSION]
         due = [(one, "default") for one in app.all]
         for name in reversed(request.blueprints):
-            plain = name.rpartition(".")[2]
-            due += [(one, f"{name}.*") for one in self._blueprints.get(plain, ())]
+            blueprint = current_app.blueprints.get(name)  # An endpoint may also have a dot.
+            if blueprint is not None and blueprint in self._blueprints:
+                scope = f"{_first_name(blueprint)}.*"
+                due += [(one, scope) for one in self._blueprints[blueprint]]
         endpoint = request.endpoint
         if endpoint is not None:
             marked = getattr(current_app.view_functions.get(endpoint), MARK, ())
@@ -206,9 +209,25 @@ class RateLimits:
             _charge(due)
 
 
-def _counted() -> list[ViewLimit]:
-    counted: list[ViewLimit] = g.setdefault("_headgate_counted", [])
-    return counted
+class Progress:
+    """What one request was charged so far.
+
+    Kept with the request, not in `flask.g`: requests share that while a context of the app is pushed around them.
+    """
+
+    def __init__(self) -> None:
+        self.counted: list[ViewLimit] = []
+        self.decision: Decision | None = None
+
+
+def _progress() -> Progress:
+    progress: Progress = request.__dict__.setdefault("_headgate_progress", Progress())
+    return progress
+
+
+def _first_name(blueprint: Blueprint) -> str:
+    """The name that a blueprint was first registered by: an app may register it again, by another name."""
+    return next(name for name, one in current_app.blueprints.items() if one is blueprint)
 
 
 def _charge(due: list[tuple[ViewLimit, str]]) -> None:
@@ -223,7 +242,8 @@ def _charge(due: list[tuple[ViewLimit, str]]) -> None:
         if same:  # A count of its own, also where two functions return the same key.
             charge.rule = f"{charge.rule}#{same + 1}"
         charges.append(charge)
-    _counted().extend(one for one, _ in due)
+    progress = _progress()
+    progress.counted.extend(one for one, _ in due)
     try:
         decision = app.limiter.engine.decide([ChargeSet(tuple(charges))])[0]
     except EngineError as error:
@@ -232,10 +252,9 @@ def _charge(due: list[tuple[ViewLimit, str]]) -> None:
             raise _refused(STORE_UNAVAILABLE) from error
         log.warning("a request passed uncounted: %s", error)
         return
-    before: Decision | None = g.get("headgate_decision")
-    if before is not None and decision.allowed:
-        decision = combined([*before.rules, *decision.rules])
-    g.headgate_decision = decision
+    if progress.decision is not None and decision.allowed:
+        decision = combined([*progress.decision.rules, *decision.rules])
+    progress.decision = g.headgate_decision = decision
     if not decision.allowed:
         raise _refused(refusal_of(decision))
 
@@ -252,7 +271,7 @@ def _refused(refusal: Refusal) -> HTTPException:
 
 def _tell(response: Response) -> Response:
     """Put what is left into the headers of a response."""
-    decision: Decision | None = g.get("headgate_decision")
+    decision = _progress().decision
     app: AppLimits = current_app.extensions[EXTENSION]
     if decision is not None and app.headers:
         response.headers.update(decision.headers())
