@@ -140,6 +140,33 @@ def test_apps_take_their_limits_along_wherever_they_are_mounted() -> None:
     assert denied.headers["ratelimit-policy"] == '"GET /two/{tenant}/{name}";q=1;w=60'
 
 
+@pytest.mark.parametrize(
+    "mount, paths",
+    [
+        ("/tenants/{tenant:int}", ["/tenants/7", "/tenants/07", "/tenants/007"]),
+        ("/tenants/{tenant}", ["/tenants/1", "/tenants/tenants", "/tenants/items"]),
+        ("/tenants/{tenant:path}/in", ["/tenants/a/in", "/tenants/a/b/in", "/tenants/c/b/in"]),
+        ("/tenants/{item}", ["/tenants/1", "/tenants/2", "/tenants/3"]),
+    ],
+)
+def test_no_spelling_of_what_an_app_is_mounted_under_has_a_count_of_its_own(
+    mount: str, paths: list[str]
+) -> None:
+    inner = app_with(limit("1/minute"), "/items/{item}")
+    outer, router = FastAPI(), APIRouter()
+    outer.mount(mount, inner)
+    router.mount(mount, inner)
+    outer.include_router(router, prefix="/v2")
+    outer.mount("/wrapped", outer.__call__)  # Nobody can look into a function.
+    for prefix in ("", "/v2"):
+        asked = [f"{prefix}{path}/items/{number}" for number, path in enumerate(paths)]
+        denied = ask(outer, *asked)[-1]
+        assert statuses(outer, *asked) == [429] * 3
+        policy = f'"GET {prefix}{mount.partition(":")[0]}'
+        assert denied.headers["ratelimit-policy"].startswith(policy)
+    assert statuses(outer, *(f"/wrapped{path}/items/1" for path in paths)) == [200, 429, 429]
+
+
 def test_limits_of_an_app_that_do_not_reach_its_mounts_are_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

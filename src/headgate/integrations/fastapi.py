@@ -13,7 +13,7 @@ themselves, and 429 in OpenAPI.
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -31,6 +31,7 @@ from ..engines.binding import bind_limits_async
 from ..errors import EngineError, UsageError
 from ..headers import header_pairs
 from ..rate import RateLike, limits_of
+from ._route_names import all_routes, route_name
 from ._shared import (
     PROBLEM_JSON,
     STORE_UNAVAILABLE,
@@ -295,28 +296,6 @@ def _route_of(scope: Scope) -> Any:
     return context if getattr(context, "original_route", scope) is route else route
 
 
-def route_name(scope: Scope, route: Any) -> str:
-    """What a limit belongs to: `GET /shop/items/{item}`. Never a concrete URL, which clients choose.
-
-    If a router does not tell its template, the endpoint's own name will do.
-    """
-    path = getattr(route, "path_format", None) or getattr(route, "path", None)
-    if path is None:
-        endpoint = scope.get("endpoint")
-        name = getattr(endpoint, "__qualname__", type(endpoint).__qualname__)
-        return f"{getattr(endpoint, '__module__', '')}.{name}"
-    methods = ",".join(sorted(getattr(route, "methods", None) or ["WS"]))
-    return f"{methods} {_root_template(scope, route)}{path}"
-
-
-def _root_template(scope: Scope, route: Any) -> str:
-    """What the app is mounted under, with names in the place of values: `/tenants/{tenant}`."""
-    root: str = scope.get("root_path", "").rstrip("/")
-    own = getattr(route, "param_convertors", {})
-    outer = {str(v): f"{{{k}}}" for k, v in scope.get("path_params", {}).items() if k not in own}
-    return "/".join(outer.get(part, part) for part in root.split("/")) if outer else root
-
-
 def install(
     app: FastAPI,
     *,
@@ -398,7 +377,7 @@ def _describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         schema = plain()
-        for route in _routes(app.routes):
+        for route in all_routes(app.routes):
             if not _is_limited(getattr(route, "dependant", None)):
                 continue
             operations = schema.get("paths", {}).get(route.path_format, {})
@@ -408,16 +387,6 @@ def _describe(app: FastAPI) -> None:
         return schema
 
     app.openapi = openapi  # type: ignore[method-assign] # As FastAPI's own documentation has it.
-
-
-def _routes(routes: Iterable[Any]) -> Iterator[Any]:
-    """All routes, those of routers that were included among them."""
-    for route in routes:
-        included = getattr(route, "effective_route_contexts", None)
-        if included is None:
-            yield route
-        else:
-            yield from included()
 
 
 def _is_limited(dependant: Any) -> bool:
