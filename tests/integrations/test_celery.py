@@ -62,6 +62,24 @@ def test_each_key_has_a_rate_of_its_own() -> None:
     assert clock.now_us() - began >= 60_000_000
 
 
+def test_a_base_class_can_have_the_key_of_its_tasks() -> None:
+    clock = ManualClock(1_800_000_000)
+    app = app_with(Limiter(clock=clock))
+
+    class MailTask(RateLimitedTask):
+        abstract = True
+        rate = "1/minute"
+        rate_key = staticmethod(lambda user: user)
+
+    @app.task(base=MailTask)
+    def send(user: str) -> str:
+        return user
+
+    began = clock.now_us()
+    assert [send("a"), send("b"), send("c")] == ["a", "b", "c"]
+    assert clock.now_us() == began
+
+
 def work() -> None:
     """Nothing."""
 

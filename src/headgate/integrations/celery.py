@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import random
+from inspect import getattr_static
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,8 +69,8 @@ class RateLimitedTask(Task):  # type: ignore[type-arg] # Older releases take no 
         return super().__call__(*args, **kwargs)
 
     def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        # A function that is an attribute of a class would be bound to the task.
-        function = type(self).__dict__.get("rate_key")
+        # As it was given, also to a class that the task's own is derived from: it must not be bound to the task.
+        function = getattr_static(self, "rate_key")
         if function is None:
             return f"task:{self.name}"
         return key_of(function(*args, **kwargs), f"task:{self.name}")
