@@ -120,6 +120,8 @@ class LocalCounts:
         self._slots = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=clock)
         self._held: dict[str, tuple[ChargeSet, int]] = {}
         """Slots by their token, and when they expire unless they are renewed."""
+        self._moving: set[str] = set()
+        """Tokens of slots that the store was asked to take, and may have as well."""
         self._reserved: dict[str, tuple[ChargeSet, bool]] = {}
         """Reservations by their token, and whether their estimates have been charged to the store."""
         self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
@@ -144,6 +146,7 @@ class LocalCounts:
         """Called in a child: another thread may have held the lock. The parent pays what is owed."""
         self._lock = threading.RLock()
         self._held.clear()
+        self._moving.clear()
         self._reserved.clear()
         self._later.clear()
         self._begin()
@@ -164,15 +167,42 @@ class LocalCounts:
         """The answer to a request, by this node's shares."""
         with self._lock:
             shared = [self._shared(charge) for charge in request.charges]
-            is_slot = any(isinstance(limit, Concurrency) for one in shared for limit in one.limits)
-            engine = self._slots if is_slot else self._engine
-            if not is_slot:
-                for charge, share in zip(request.charges, shared, strict=True):
+            for charge, share in zip(request.charges, shared, strict=True):
+                if not _is_slot(charge):
                     self._start(charge, share)
-            (decision,) = engine.decide([request._replace(charges=tuple(shared))])
+            decision = self._decided(request._replace(charges=tuple(shared)))
             if decision:
-                self._note(request, decision, is_slot=is_slot)
+                self._note(request, decision)
             return _told(request, decision)
+
+    def _decided(self, request: ChargeSet) -> Decision:
+        """Slots are held elsewhere than units are counted, because they outlast an outage; still it is all or nothing."""
+        slots, units = _split(request)
+        if not slots or not units:
+            (decision,) = (self._slots if slots else self._engine).decide([request])
+            return decision
+        token, reserve_us = request.token or secrets.token_hex(16), request.reserve_us
+        # Without a token, slots are reserved for a moment, to be given back if the units do not fit.
+        for_slots = ChargeSet(slots, 0, reserve_us or (0 if request.token else RETRY_US), token)
+        for_units = request._replace(charges=units, token=token if reserve_us else None)
+        (held,) = self._slots.decide([for_slots])
+        if not held:
+            for_units = ChargeSet(tuple(charge.of_kind(ChargeKind.PEEK) for charge in units))
+        (counted,) = self._engine.decide([for_units])
+        if held and not counted:
+            self._give_back(for_slots)
+        answers = {True: iter(held.rules), False: iter(counted.rules)}
+        told = [next(answers[_is_slot(one)]) for one in request.charges for _ in one.limits]
+        return combined(told, token=token if reserve_us else request.token)
+
+    def _give_back(self, slots: ChargeSet) -> None:
+        """Let go of slots that were held just now."""
+        assert slots.token is not None
+        if slots.reserve_us:
+            self._slots.settle(slots.token, 0)
+            return
+        for charge in slots.charges:
+            self._slots.release(charge.key, charge.limits[0], slots.token, charge.rule)
 
     def reserve_nothing(self, token: str | None) -> str:
         """Make a reservation that took nothing, and that settles as if it had."""
@@ -189,13 +219,21 @@ class LocalCounts:
             if found is None:
                 return None
             request, charged = found
-            if not charged:
-                self._engine.settle(token, actual if len(actual) > 1 else actual[0])
+            costs = [
+                (charge, actual[number % len(actual)])
+                for number, charge in enumerate(request.charges)
+            ]
+            used = tuple(cost for charge, cost in costs if not _is_slot(charge))
+            kept = tuple(cost for charge, cost in costs if _is_slot(charge))
+            if used and not charged:
+                self._engine.settle(token, used)
+            if kept:
+                self._slots.settle(token, kept)
             counts = self._surplus if charged else self._admitted
-            for number, charge in enumerate(request.charges):
-                more = actual[number % len(actual)] - charge.cost
-                for limit in charge.limits:
-                    self._add(counts, (charge.key, limit, charge.rule), more)
+            for charge, cost in costs:
+                if not _is_slot(charge):
+                    for limit in charge.limits:
+                        self._add(counts, (charge.key, limit, charge.rule), cost - charge.cost)
             return True
 
     def renew(self, key: str, limit: Limit, token: str, rule: str | None) -> bool | None:
@@ -208,12 +246,14 @@ class LocalCounts:
             return self._slots.renew(key, limit, token, rule)
 
     def release(self, key: str, limit: Limit, token: str, rule: str | None) -> bool:
-        """Release a slot that is held here; false if it is not."""
+        """Release a slot that is held here; false if the store is to be told, because it may have the slot."""
         with self._lock:
             if self._held.pop(token, None) is None:
                 return False
             self._slots.release(key, limit, token, rule)
-            return True
+            moving = token in self._moving
+            self._moving.discard(token)
+            return not moving
 
     def leave_line(self, decision: Decision) -> None:
         """Give back a place in line that was booked here."""
@@ -243,14 +283,28 @@ class LocalCounts:
         with self._lock:
             now_ns = self._clock.ticks()
             self._held = {token: one for token, one in self._held.items() if one[1] > now_ns}
+            self._moving &= self._held.keys()
             return [(token, request) for token, (request, _) in self._held.items()]
 
-    def moved(self, token: str) -> None:
-        """The store has this slot now."""
-        found = self._held.get(token)
-        if found is not None:
-            (charge,) = found[0].charges
-            self.release(charge.key, charge.limits[0], token, charge.rule)
+    def moving(self, token: str) -> None:
+        """The store is asked to take this slot: from now on it may have it."""
+        with self._lock:
+            self._moving.add(token)
+
+    def holds(self, token: str) -> bool:
+        """Whether a slot is held here."""
+        return token in self._held
+
+    def moved(self, token: str, *, taken: bool) -> bool:
+        """The store has answered; false if it has taken a slot that was released meanwhile."""
+        with self._lock:
+            self._moving.discard(token)
+            found = self._held.get(token)
+            if found is None or not taken:
+                return not taken
+            del self._held[token]
+            self._give_back(found[0])
+            return True
 
     def owed(self, most: int) -> list[ChargeSet]:
         """The next charges to make by force; they count as made until `owe_again`."""
@@ -311,19 +365,19 @@ class LocalCounts:
                 taken = ReadyCharge(charge.key, (part,), used, ChargeKind.FORCE, charge.rule)
                 self._engine.decide([ChargeSet((taken,))])
 
-    def _note(self, request: ChargeSet, decision: Decision, *, is_slot: bool) -> None:
+    def _note(self, request: ChargeSet, decision: Decision) -> None:
         """What was admitted is owed to the store."""
-        if is_slot:
-            limit = request.charges[0].limits[0]
-            if request.token is not None and len(self._held) < MAX_KEYS:
-                self._held[request.token] = (request, self._expiry(limit))
-            return
-        for charge in request.charges:
+        slots, units = _split(request)
+        for charge in units:
             if charge.kind is not ChargeKind.PEEK and charge.cost:
                 for limit in charge.limits:
                     self._add(self._admitted, (charge.key, limit, charge.rule), charge.cost)
-        if request.reserve_us and decision.token is not None and len(self._reserved) < MAX_KEYS:
-            self._reserved[decision.token] = (request, False)
+        if request.reserve_us:
+            if decision.token is not None and len(self._reserved) < MAX_KEYS:
+                self._reserved[decision.token] = (request, False)
+        elif slots and request.token is not None and len(self._held) < MAX_KEYS:
+            held = ChargeSet(slots, token=request.token)
+            self._held[request.token] = (held, self._expiry(slots[0].limits[0]))
 
     def _expiry(self, limit: Limit) -> int:
         ttl_us = limit.ttl_us if isinstance(limit, Concurrency) else 0
@@ -337,6 +391,16 @@ class LocalCounts:
             counts[counted] = now
         else:
             counts.pop(counted, None)
+
+
+def _is_slot(charge: Charge) -> bool:
+    return any(isinstance(limit, Concurrency) for limit in charge.limits)
+
+
+def _split(request: ChargeSet) -> tuple[tuple[Charge, ...], tuple[Charge, ...]]:
+    """The charges that hold slots, and those that take units."""
+    slots = tuple(charge for charge in request.charges if _is_slot(charge))
+    return slots, tuple(charge for charge in request.charges if not _is_slot(charge))
 
 
 def _forced(counted: Counted, units: int) -> ChargeSet:

@@ -14,6 +14,7 @@ import pytest
 from headgate import (
     AsyncLimiter,
     Charge,
+    Concurrency,
     EngineError,
     FixedWindow,
     Limiter,
@@ -301,6 +302,54 @@ class TestSlots:
         held.release()
         outage.end()
         assert slots.stats().remaining == 4
+
+
+class TestSlotsWithUnits:
+    """Requests that hold slots and take units at the same time."""
+
+    def test_they_have_one_share_with_requests_for_units_alone(self, outage: Outage) -> None:
+        outage.begin()
+        both = [Charge("k", MINUTE), Charge("s", Concurrency(100))]
+        assert [bool(outage.limiter.decide(both)) for _ in range(3)] == [True] * 3
+        assert [bool(outage.limiter.hit("k", MINUTE)) for _ in range(3)] == [True, True, False]
+        assert not outage.limiter.decide(both)
+        outage.end()
+        assert outage.used("k") == 5
+
+    @pytest.mark.parametrize("token", [None, "holder"])
+    def test_they_are_had_together_or_not_at_all(self, outage: Outage, token: str | None) -> None:
+        outage.begin()
+        both = [Charge("k", MINUTE, 5), Charge("s", Concurrency(4)), Charge("other", MINUTE)]
+        (first, second) = [
+            outage.limiter.engine.decide([ChargeSet(tuple(both), token=token and f"{token}{n}")])[0]
+            for n in range(2)
+        ]
+        assert [one.key for one in first.rules] == ["k", "s", "other"]
+        assert (bool(first), bool(second), second.key) == (True, False, "k")
+        assert (first.token, second.token) == (
+            (None, None) if token is None else ("holder0", "holder1")
+        )
+        slots = outage.limiter.concurrency("s", 4)
+        slots.slot().acquire()  # The second of two that are this node's share: none was kept.
+        with pytest.raises(RateLimitExceeded):
+            slots.slot().acquire()
+        assert outage.limiter.decide([Charge("other", MINUTE, 4)])
+        assert not outage.limiter.decide([Charge("x", MINUTE), Charge("s", Concurrency(4))])
+        assert outage.limiter.hit("x", MINUTE, 5)
+        outage.end()
+
+    def test_what_was_reserved_of_both_goes_back(self, outage: Outage) -> None:
+        outage.begin()
+        for _ in range(3):
+            charges = [Charge("s", Concurrency(4), 2), Charge("k", MINUTE, 5)]
+            with outage.limiter.reserve(charges, timeout=0) as reservation:
+                assert reservation.settle(0, 1)
+            with outage.limiter.reserve([Charge("s", Concurrency(4), 2)], timeout=0) as slots:
+                assert slots.settle(0)
+            outage.clock.advance(60)
+        outage.limiter.hit("k", MINUTE)
+        outage.end()
+        assert outage.used("k") == 1
 
 
 class TestRules:

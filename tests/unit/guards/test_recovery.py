@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from headgate import Charge, EngineError, FixedWindow
+from headgate import Charge, Concurrency, Decision, EngineError, FixedWindow
 from headgate.charge import ChargeSet
 from headgate.errors import EngineTimeout
 from headgate.guards.breaker import Breaker
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from headgate.guards.recovery import Recovery, RecoveryStep
 
 LIMIT = FixedWindow(10, 60_000_000)
+HOLDER = "holder"
+GRANTED = Decision("k", LIMIT, (True, 1, 0, 0, 0))
+DENIED = Decision("k", LIMIT, (False, 0, 1, 0, 0))
 LATE = EngineTimeout("it is down", transient=True, indefinite=True)
 
 
@@ -110,3 +114,54 @@ def test_a_charge_that_fails_alone_is_made_again() -> None:
     call_after_pause(recovery)
     recovery.throw(EngineError("CLUSTERDOWN", transient=True))
     assert is_merge(call_after_pause(recovery))
+
+
+class TestMovingSlots:
+    """A slot that is released while the store is asked to take it over must not stay there."""
+
+    LIMIT = Concurrency(4)
+
+    def begin(self) -> tuple[Store, Recovery, EngineCall]:
+        """Up to the call that moves the slot."""
+        store = Store(admitted=0)
+        store.local.decide(ChargeSet((Charge("k", self.LIMIT),), token=HOLDER))
+        store.open()
+        recovery = store.recovery()
+        step: Any = next(recovery)
+        while isinstance(step, ProbePause) or not is_merge(step):
+            step = recovery.send(None)
+        assert step.args[0][0].token == HOLDER
+        return store, recovery, step
+
+    def release(self, store: Store) -> bool:
+        return store.local.release("k", self.LIMIT, HOLDER, None)
+
+    def test_the_store_lets_go_of_what_it_took_after_that(self) -> None:
+        store, recovery, _ = self.begin()
+        assert not self.release(store)  # Also told at once; but that may be overtaken.
+        step: Any = recovery.send([GRANTED])
+        while isinstance(step, ProbePause):
+            step = recovery.send(None)
+        assert step == EngineCall("release", ("k", self.LIMIT, HOLDER, None))
+
+    def test_one_whose_answer_is_lost_is_released_in_both_places(self) -> None:
+        store, recovery, _ = self.begin()
+        with contextlib.suppress(StopIteration):
+            recovery.throw(LATE)
+        assert store.local.holds(HOLDER)
+        assert not self.release(store)
+        assert not store.local.holds(HOLDER)
+
+    def test_one_that_was_released_while_its_answer_got_lost_is_let_go_of(self) -> None:
+        store, recovery, _ = self.begin()
+        self.release(store)
+        step: Any = recovery.throw(LATE)
+        while isinstance(step, ProbePause):
+            step = recovery.send(None)
+        assert step.verb == "release"
+
+    def test_one_that_the_store_has_no_room_for_stays_here(self) -> None:
+        store, recovery, _ = self.begin()
+        with contextlib.suppress(StopIteration):
+            recovery.send([DENIED])
+        assert self.release(store)
