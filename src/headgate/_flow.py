@@ -63,9 +63,15 @@ def acquire(
     caller, the flow peeks first. A wait that cannot end before the timeout is not started.
     """
     timeout_us = require_timeout(timeout)
+    deadline_us = now_us() + timeout_us
     if timeout_us and _has_line(request):
-        return (yield from _stand_in_line(request, timeout_us))
-    return (yield from _ask_again(request, timeout_us, now_us, denied))
+        decision = yield from _stand_in_line(request, timeout_us)
+        if decision:
+            return decision
+        # A bucket denies only what it does not have in time; but a guard may have asked for another limit, or denied.
+        denied = decision
+    peek = _peek_of(request) if timeout_us else None
+    return (yield from _ask_again(request, peek, deadline_us, now_us, denied))
 
 
 def hold(request: ChargeSet, timeout: float | None, now_us: Now) -> Flow:
@@ -90,9 +96,7 @@ def hold(request: ChargeSet, timeout: float | None, now_us: Now) -> Flow:
 
 def _stand_in_line(request: ChargeSet, timeout_us: int) -> Flow:
     decision: Decision = yield Ask(request._replace(wait_us=timeout_us))
-    if not decision:
-        raise RateLimitExceeded(decision)
-    if not decision.retry_after_us:
+    if not decision or not decision.retry_after_us:
         return decision
     try:
         yield Pause(decision.retry_after_us, decision.key)
@@ -102,9 +106,13 @@ def _stand_in_line(request: ChargeSet, timeout_us: int) -> Flow:
     return decision.after_waiting()
 
 
-def _ask_again(request: ChargeSet, timeout_us: int, now_us: Now, denied: Decision | None) -> Flow:
-    deadline_us = now_us() + timeout_us
-    peek = _peek_of(request) if timeout_us else None
+def _ask_again(
+    request: ChargeSet,
+    peek: ChargeSet | None,
+    deadline_us: int,
+    now_us: Now,
+    denied: Decision | None,
+) -> Flow:
     while True:
         decision: Decision = (yield Ask(peek or request)) if denied is None else denied
         denied = None

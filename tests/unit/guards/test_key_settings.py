@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import AsyncLimiter, Concurrency, FixedWindow, Limiter, MemoryEngine, UsageError
+from headgate import (
+    AsyncLimiter,
+    Concurrency,
+    FixedWindow,
+    Limiter,
+    MemoryEngine,
+    RateLimitExceeded,
+    SlidingLog,
+    TokenBucket,
+    UsageError,
+)
 from headgate.board import Ban, BoardView
 from headgate.charge import Charge, ChargeSet, ReadyCharge
 from headgate.charge_kind import ChargeKind
@@ -177,6 +187,18 @@ def test_runs_are_taken_in_one_go_unless_something_is_set_for_one_of_the_keys(
     assert [one.remaining for one in run.decisions()] == [4, 4]
     assert [hit_run(keys, 1) for keys in (["a", "c"], ["d", "b"])] == [None, None]
     assert engine.usage("a", LIMIT).used == 1  # Nothing was taken by those.
+
+
+def test_callers_wait_for_a_keys_own_limit_whatever_they_have_asked_for(board: FakeBoard) -> None:
+    bucket, began_us = TokenBucket(5, MINUTE_US), board.clock.now_us()
+    board.view = BoardView(limits={"k": SlidingLog(1, MINUTE_US)})
+    limiter = Limiter(clock=board.clock, guards=[KeySettingsGuard(lambda: board)])
+    limit = limiter.limit("k", bucket)
+    limit.acquire()
+    with pytest.raises(RateLimitExceeded):
+        limit.acquire(timeout=59)
+    assert limit.acquire(timeout=60).allowed
+    assert board.clock.now_us() - began_us == MINUTE_US
 
 
 def test_limiters_take_guards(board: FakeBoard) -> None:
