@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from contextlib import contextmanager
@@ -62,6 +63,8 @@ class ReservationBase(Generic[E]):
         self._request = request._replace(reserve_us=round(ttl * 1_000_000))
         self._settled = False
         self._told: tuple[int, ...] | None = None
+        self._pid = 0
+        """The process that made it. A child that leaves the block leaves it to its parent."""
         self.costs = tuple(charge.cost for charge in request.charges)
         """The estimates, one for each charge."""
         self.decision: Decision | None = None
@@ -76,6 +79,7 @@ class ReservationBase(Generic[E]):
         """The request. It has a name, so that a caller that gets no answer can withdraw it."""
         if self.decision is not None:
             raise UsageError("a reservation can be used only once; create another one")
+        self._pid = os.getpid()
         return self._request._replace(token=secrets.token_hex(16))
 
     @contextmanager
@@ -106,6 +110,11 @@ class ReservationBase(Generic[E]):
         if self._told is not None:
             return self._told
         return (0,) * len(self.costs) if failed else self.costs
+
+    @property
+    def _is_to_settle(self) -> bool:
+        """Whether leaving the block settles it."""
+        return not self._settled and self._pid == os.getpid()
 
     @property
     def settled(self) -> bool:
@@ -160,7 +169,7 @@ class Reservation(ReservationBase[Engine]):
         return self.acquire()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._settled:
+        if not self._is_to_settle:
             return
         try:
             self.settle(*self._costs_on_leaving(failed=kind is not None))
@@ -256,6 +265,8 @@ class SlotBase(Generic[E]):
         self._user: dict[str, object] = {}
         """The current user of this object, if any; tested and set in one atomic step."""
         self._held_until = 0.0
+        self._pid = 0
+        """The process that holds it: a child must not release what its parent holds."""
 
     def _begin(self, user: object) -> ChargeSet:
         """The request for this acquisition. Reusing a name would be one slot for two holders."""
@@ -264,6 +275,7 @@ class SlotBase(Generic[E]):
                 f"this slot of {shown(self.key)!r} is already held; create another one with slot()"
             )
         self.token = secrets.token_hex(16)
+        self._pid = os.getpid()
         self.lost = False
         self._held_until = time.monotonic() + self.limit.ttl_us / 1_000_000
         return self._request._replace(token=self.token)
@@ -272,6 +284,12 @@ class SlotBase(Generic[E]):
         """Make the object reusable, if this user held it."""
         if user is None or self._user.get("now") is user:
             self._user.clear()
+
+    def _is_held(self) -> bool:
+        """Whether there is anything to release."""
+        if self._user and self._pid != os.getpid():
+            self._end()
+        return bool(self._user)
 
     def _renewed(self, asked: float, *, held: bool) -> None:
         """Note the answer to a renewal, and report a lost slot."""
@@ -333,8 +351,8 @@ class Slot(SlotBase[Engine]):
             raise
 
     def release(self) -> None:
-        """Release the slot; does nothing if it is not held."""
-        if not self._user:
+        """Release the slot; does nothing if it is not held by this process."""
+        if not self._is_held():
             return
         try:
             self._let_go()

@@ -62,7 +62,7 @@ class AsyncReservation(ReservationBase[AsyncEngine]):
         return await self.acquire()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._settled:
+        if self._is_to_settle:
             await to_the_end(self._settle_on_leaving(failed=kind is not None))
 
 
@@ -121,8 +121,8 @@ class AsyncSlot(SlotBase[AsyncEngine]):
         return self
 
     async def release(self) -> None:
-        """Release the slot; does nothing if it is not held."""
-        if not self._user:
+        """Release the slot; does nothing if it is not held by this process."""
+        if not self._is_held():
             return
         if self._renewal is not None:
             self._renewal.cancel()

@@ -91,6 +91,58 @@ with slots.slot(), limiter._renewer._starting:
 """)
 
 
+def test_a_child_that_leaves_a_block_gives_nothing_back_that_its_parent_holds() -> None:
+    run("""
+import asyncio
+from headgate import AsyncLimiter
+
+class Left(Exception):
+    pass
+
+def leave():
+    # As a store would see it: the child's copy of the counts is what it has told.
+    limiter = Limiter(MemoryEngine())
+    slots, limit = limiter.concurrency("slots", 1), limiter.limit("units", "10/hour")
+    slot = slots.slot()
+    try:
+        with slot, limit.reserve(10):
+            child = os.fork()
+            if in_parent(child):
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    except Left:
+        assert slots.stats().remaining == limit.stats().remaining == 0
+        slots.reset()
+        slot.acquire()  # The object is the child's own, and can be used again.
+        slot.release()
+        assert slots.stats().remaining == 1
+        os._exit(0)
+    assert slots.stats().remaining == 1
+
+def in_parent(child):
+    if not child:
+        signal.alarm(10)
+        raise Left
+    return True
+
+leave()
+
+async def leave_async():
+    limiter = AsyncLimiter(MemoryEngine())
+    slots, limit = limiter.concurrency("slots", 1), limiter.limit("units", "10/hour")
+    try:
+        async with slots.slot(), limit.reserve(10):
+            child = os.fork()
+            if in_parent(child):
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    except Left:
+        assert (await slots.stats()).remaining == (await limit.stats()).remaining == 0
+        os._exit(0)
+    assert (await slots.stats()).remaining == 1
+
+asyncio.run(leave_async())
+""")
+
+
 def test_a_child_neither_saves_nor_closes_the_state_file_of_its_parent(tmp_path: Path) -> None:
     run(f"""
 path = {str(tmp_path / "limits.state")!r}
