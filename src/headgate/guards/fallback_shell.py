@@ -133,14 +133,20 @@ class FallbackEngine(_Verbs, GuardedEngine):
 
     def __init__(self, engine: Engine, guard: FallbackGuard) -> None:
         super().__init__(engine, guard)
-        self._running: object = None
+        self._begin()
         self._closed = threading.Event()
         guard.wake = self._wake
         remember(self)
 
+    def _begin(self) -> None:
+        self._runs = False
+        """Whether there is a thread, as far as is known: no need to start another."""
+        self._recovering = threading.Lock()
+        """Locked by the thread that recovers: several callers may start one at the same moment."""
+
     def after_fork(self) -> None:
         """Called in a child: the thread that looks for the store is the parent's."""
-        self._running = None
+        self._begin()
         is_closed = self._closed.is_set()
         self._closed = threading.Event()
         if is_closed:
@@ -168,16 +174,28 @@ class FallbackEngine(_Verbs, GuardedEngine):
 
         Not a `threading.Thread`: its `start` waits for the thread with a lock that an interrupt would leave locked.
         """
-        if self._running is None and self._is_needed and not self._closed.is_set():
-            self._running = me = object()
-            start_new_thread(self._recover, (me,))
-
-    def _recover(self, me: object) -> None:
+        if self._runs or not self._is_needed or self._closed.is_set():
+            return
         try:
-            while self._running is me and self._is_needed and not self._closed.is_set():
+            self._runs = True
+            start_new_thread(self._recover, ())
+        except (
+            RuntimeError
+        ):  # There are too many threads, or the program ends. The next caller tries again.
+            self._runs = False
+        except BaseException:  # An interrupt.
+            self._runs = False
+            raise
+
+    def _recover(self) -> None:
+        if not self._recovering.acquire(blocking=False):
+            return  # The one that recovers looks again when it is done.
+        try:
+            while self._is_needed and not self._closed.is_set():
                 self._drive(self._recovery())
         finally:
-            self._running = None
+            self._recovering.release()
+            self._runs = False
         self._wake()  # There may be something new to recover from.
 
     def _drive(self, recovery: Recovery) -> None:

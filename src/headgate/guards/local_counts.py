@@ -120,8 +120,8 @@ class LocalCounts:
         self._slots = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=clock)
         self._held: dict[str, tuple[ChargeSet, int]] = {}
         """Slots by their token, and when they expire unless they are renewed."""
-        self._moving: set[str] = set()
-        """Tokens of slots that the store was asked to take, and may have as well."""
+        self._moving: dict[str, bool] = {}
+        """Tokens of slots that the store was asked to take, and may have as well; whether they were released since."""
         self._reserved: dict[str, tuple[ChargeSet, bool]] = {}
         """Reservations by their token, and whether their estimates have been charged to the store."""
         self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
@@ -251,9 +251,10 @@ class LocalCounts:
             if self._held.pop(token, None) is None:
                 return False
             self._slots.release(key, limit, token, rule)
-            moving = token in self._moving
-            self._moving.discard(token)
-            return not moving
+            if token not in self._moving:
+                return True
+            self._moving[token] = True
+            return False
 
     def leave_line(self, decision: Decision) -> None:
         """Give back a place in line that was booked here."""
@@ -275,36 +276,38 @@ class LocalCounts:
         What is put back meanwhile, with `later`, waits for another time.
         """
         for _ in range(len(self._later)):
-            yield self._later[0]
-            self._later.popleft()
+            if not self._later:
+                return
+            one = self._later[0]
+            yield one
+            with self._lock:  # If there are too many, the first may have been dropped meanwhile.
+                if self._later and self._later[0] is one:
+                    self._later.popleft()
 
     def slots(self) -> list[tuple[str, ChargeSet]]:
         """Slots that are held here, by their token, to be moved to the store."""
         with self._lock:
             now_ns = self._clock.ticks()
             self._held = {token: one for token, one in self._held.items() if one[1] > now_ns}
-            self._moving &= self._held.keys()
+            self._moving = {one: at for one, at in self._moving.items() if one in self._held}
             return [(token, request) for token, (request, _) in self._held.items()]
 
-    def moving(self, token: str) -> None:
-        """The store is asked to take this slot: from now on it may have it."""
+    def moving(self, token: str) -> bool:
+        """The store is asked to take this slot, and may have it from now on; false if it is not held any more."""
         with self._lock:
-            self._moving.add(token)
+            if token in self._held:
+                self._moving[token] = False
+            return token in self._held
 
-    def holds(self, token: str) -> bool:
-        """Whether a slot is held here."""
-        return token in self._held
-
-    def moved(self, token: str, *, taken: bool) -> bool:
-        """The store has answered; false if it has taken a slot that was released meanwhile."""
+    def moved(self, token: str, *, taken: bool | None) -> bool:
+        """What the store has answered, if anything; false if it may have a slot that was released meanwhile."""
         with self._lock:
-            self._moving.discard(token)
-            found = self._held.get(token)
-            if found is None or not taken:
-                return not taken
-            del self._held[token]
-            self._give_back(found[0])
-            return True
+            released = self._moving.get(token, False)
+            if released or taken is not None:
+                self._moving.pop(token, None)
+            if taken and token in self._held:
+                self._give_back(self._held.pop(token)[0])
+            return not released or taken is False
 
     def owed(self, most: int) -> list[ChargeSet]:
         """The next charges to make by force; they count as made until `owe_again`."""

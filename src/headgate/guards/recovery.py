@@ -126,20 +126,17 @@ def _merge(
 
 def _move_slots(local: LocalCounts) -> Recovery:
     for token, request in local.slots():
-        local.moving(token)
+        if not local.moving(token):
+            continue
+        taken = None
         try:
             (decision,) = yield EngineCall("decide", ([request],))
+            taken = bool(decision)
         except (
             EngineError
         ):  # It may have happened. Whoever releases the slot then tells the store, too.
-            if not local.holds(token):
-                _release_later(local, request)
             return
-        if not local.moved(token, taken=bool(decision)):
-            _release_later(local, request)
-
-
-def _release_later(local: LocalCounts, slots: ChargeSet) -> None:
-    """Its holder has let go before the store took it."""
-    for charge in slots.charges:
-        local.later("release", charge.key, charge.limits[0], slots.token, charge.rule)
+        finally:
+            if not local.moved(token, taken=taken):
+                for charge in request.charges:
+                    local.later("release", charge.key, charge.limits[0], token, charge.rule)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from headgate import (
 from headgate.charge import ChargeSet
 from headgate.engines.base import Awaited
 from headgate.guards.membership import Membership
-from headgate.guards.stack import fallback_of
+from headgate.guards.stack import fallback_of, fallback_shell_of
 from headgate.testing import ManualClock
 from tests.servers.process import wait_until
 from tests.unit.guards.failing_engine import DOWN, FailingEngine
@@ -476,6 +477,49 @@ def test_a_child_that_was_forked_in_an_outage_comes_back_by_itself(on_error: str
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     outage.end()
+
+
+def test_one_thread_recovers_however_many_callers_notice(outage: Outage) -> None:
+    """Two at once would tell the store some things twice, and others not at all."""
+    shell: Any = fallback_shell_of(outage.limiter.engine)
+    at_once, most = [], []
+
+    def drive(_: object) -> None:
+        at_once.append(None)
+        most.append(len(at_once))
+        time.sleep(0.002)  # So that another one would be seen at the same time.
+        at_once.pop()
+
+    shell._drive = drive
+    outage.engine.error = DOWN
+    for _ in range(20):
+        threads = [threading.Thread(target=shell._recover) for _ in range(4)]
+        outage.limiter.hit("k", MINUTE)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            shell._wake()
+            thread.join(0.001)
+    outage.limiter.close()
+    assert set(most) == {1}
+
+
+@pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt])
+def test_a_thread_that_cannot_be_started_is_started_by_the_next_caller(
+    outage: Outage, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr("headgate.guards.fallback_shell.start_new_thread", refuse)
+    outage.engine.error = DOWN
+    for _ in range(3):
+        with suppress(KeyboardInterrupt):
+            assert outage.limiter.hit("k", MINUTE).source == "fallback"
+    monkeypatch.undo()
+    outage.limiter.hit("k", MINUTE)
+    outage.end()
+    assert outage.limiter.hit("k", MINUTE).source == "engine"
 
 
 class TestAwaited:

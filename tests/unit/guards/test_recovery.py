@@ -15,6 +15,8 @@ from headgate.guards.shares import Fleet
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
+    import pytest
+
     from headgate.guards.recovery import Recovery, RecoveryStep
 
 LIMIT = FixedWindow(10, 60_000_000)
@@ -148,9 +150,9 @@ class TestMovingSlots:
         store, recovery, _ = self.begin()
         with contextlib.suppress(StopIteration):
             recovery.throw(LATE)
-        assert store.local.holds(HOLDER)
+        assert store.local.renew("k", self.LIMIT, HOLDER, None)
         assert not self.release(store)
-        assert not store.local.holds(HOLDER)
+        assert store.local.renew("k", self.LIMIT, HOLDER, None) is None
 
     def test_one_that_was_released_while_its_answer_got_lost_is_let_go_of(self) -> None:
         store, recovery, _ = self.begin()
@@ -165,3 +167,19 @@ class TestMovingSlots:
         with contextlib.suppress(StopIteration):
             recovery.send([DENIED])
         assert self.release(store)
+
+
+def test_what_is_dropped_while_the_store_is_told_takes_nothing_else_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("headgate.guards.local_counts.MAX_LATER", 2)
+    local = LocalCounts(ManualClock(), Fleet)
+    for token in ("a", "b"):
+        local.later("settle", token, 0)
+    told = []
+    for one in local.waiting():
+        told.append(one.args[0])
+        if len(told) == 1:
+            local.later("settle", "c", 0)  # There is no room: the oldest is dropped.
+    assert told == ["a", "b"]
+    assert [one.args[0] for one in local.waiting()] == ["c"]
