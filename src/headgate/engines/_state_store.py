@@ -247,6 +247,14 @@ class StateStore:
                 raise file.refused(f"its body is invalid ({error})") from error
         self.file = file
 
+    def save_to(self, file: StateFile) -> None:
+        """Write every state. One save at a time, from the copy to the file, or an older copy could be written last."""
+        with file.saving:
+            file.require_held()
+            with self.lock:
+                copies = self.copied()
+            file.save(self.content(copies))
+
     def copied(self) -> Copies:
         """Every state as it is now. Only copying takes the lock: encoding a million states would block all callers."""
         tables = self.tables.items()

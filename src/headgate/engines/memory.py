@@ -265,10 +265,7 @@ class MemoryEngine:
         core = self._core
         if core.file is None:
             raise UsageError("this engine has no state file; pass state_file= when you create it")
-        core.file.require_held()
-        with core.lock:
-            copies = core.copied()
-        core.file.save(core.content(copies))
+        core.save_to(core.file)
 
     def close(self) -> None:
         """Save, if there is a state file, and let go of it. A forked child leaves it to its parent."""

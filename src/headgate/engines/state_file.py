@@ -79,7 +79,8 @@ class StateFile:
         self._pid = os.getpid()
         self._stop = threading.Event()
         self._saver: threading.Thread | None = None
-        self._saving = threading.Lock()
+        self.saving = threading.Lock()
+        """Held by whoever saves."""
         self._lock = self._locked()
 
     @property
@@ -102,12 +103,11 @@ class StateFile:
             raise self.refused(f"its body is invalid ({error})") from error
 
     def save(self, content: Content) -> None:
-        """Replace the file; either all of it or nothing."""
+        """Replace the file; either all of it or nothing. The caller holds `saving`."""
         body = "".join(_written(content)).encode()
         header = f"{MAGIC} {FORMAT} {sha256(body).hexdigest()} {len(body)}\n".encode()
         try:
-            with self._saving:
-                replace_file(self.path, header + body, private=True)
+            replace_file(self.path, header + body, private=True)
         except OSError as error:
             raise StateFileError(f"cannot write the state file {self.path}: {error}") from error
 
@@ -143,9 +143,10 @@ class StateFile:
             self._saver.join()
 
     def close(self) -> None:
-        """Let another process have the file."""
-        self.closed = True
-        self._lock.close()
+        """Let another process have the file, after a save that is under way."""
+        with self.saving:
+            self.closed = True
+            self._lock.close()
 
     def after_fork(self) -> None:
         """Close the child's copy of the lock, or it would block the file for the next process."""

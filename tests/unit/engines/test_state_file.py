@@ -120,6 +120,37 @@ def test_hits_go_on_while_states_are_encoded(path: Path, monkeypatch: pytest.Mon
         assert (hit("key", 1).remaining, hit("new", 1).remaining) == (2, 4)
 
 
+def test_of_two_saves_the_later_one_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first is slow: nothing that it has copied before may be written after what the second has copied."""
+    encode = StateStore.content
+    copied, let_go = threading.Event(), threading.Event()
+
+    def encode_later(store: StateStore, copies: Copies) -> Content:
+        if not copied.is_set():
+            copied.set()
+            let_go.wait()
+        return encode(store, copies)
+
+    monkeypatch.setattr(StateStore, "content", encode_later)
+    clock = ManualClock()
+    engine = MemoryEngine(clock=clock, state_file=path)
+    hit = engine.bind(limits_of("5/hour")[0])
+    first, second = (threading.Thread(target=engine.save) for _ in range(2))
+    first.start()
+    assert copied.wait(10)
+    hit("key", 5)
+    second.start()
+    second.join(0.05)  # It would be done by now, if it did not wait.
+    let_go.set()
+    first.join()
+    second.join()
+    killed = shutil.copy(path, path.with_name("killed.state"))
+    engine.close()
+    after = MemoryEngine(clock=clock, state_file=killed)
+    assert not after.bind(limits_of("5/hour")[0])("key", 1)
+    after.close()
+
+
 def test_only_its_owner_can_read_the_file(path: Path) -> None:
     """It holds keys, and the secret that keeps strangers from choosing whom they are counted with."""
     MemoryEngine(state_file=path).close()
