@@ -262,34 +262,34 @@ class SlotBase(Generic[E]):
         self.limit = limit
         self.lost = False
         """Whether the slot expired while it was held, so that another holder may have it."""
-        self._user: dict[str, object] = {}
-        """The current user of this object, if any; tested and set in one atomic step."""
+        self._user: dict[str, str] = {}
+        """The token of the current user of this object, if any; tested and set in one atomic step."""
         self._held_until = 0.0
         self._pid = 0
         """The process that holds it: a child must not release what its parent holds."""
 
-    def _begin(self, user: object) -> ChargeSet:
+    def _begin(self, user: str) -> ChargeSet:
         """The request for this acquisition. Reusing a name would be one slot for two holders."""
         if self._user.setdefault("now", user) is not user:
             raise UsageError(
                 f"this slot of {shown(self.key)!r} is already held; create another one with slot()"
             )
-        self.token = secrets.token_hex(16)
+        self.token = user
         self._pid = os.getpid()
         self.lost = False
         self._held_until = time.monotonic() + self.limit.ttl_us / 1_000_000
         return self._request._replace(token=self.token)
 
-    def _end(self, user: object = None) -> None:
+    def _end(self, user: str) -> None:
         """Make the object reusable, if this user held it."""
-        if user is None or self._user.get("now") is user:
+        if self._user.get("now") == user:
             self._user.clear()
 
-    def _is_held(self) -> bool:
-        """Whether there is anything to release."""
-        if self._user and self._pid != os.getpid():
-            self._end()
-        return bool(self._user)
+    def _held_by(self) -> str | None:
+        """The user whose slot is to be released, if there is any."""
+        if self._pid != os.getpid():
+            self._user.clear()
+        return self._user.get("now")
 
     def _renewed(self, asked: float, *, held: bool) -> None:
         """Note the answer to a renewal, and report a lost slot."""
@@ -337,7 +337,7 @@ class Slot(SlotBase[Engine]):
 
     def acquire(self) -> Self:
         """Hold a slot, renewed until it is released. Raises `RateLimitExceeded` when none is free in time."""
-        user = object()
+        user = secrets.token_hex(16)
         try:
             request = self._begin(user)
             steps = _flow.hold(request, self._timeout, self._engine.clock.now_us)
@@ -345,27 +345,32 @@ class Slot(SlotBase[Engine]):
             self._renewer.add(self)
             return self  # noqa: TRY300 - up to here an interrupt lets go
         except BaseException as error:  # An interrupt may also have come right after the answer.
-            if may_have_happened(error) and self._user.get("now") is user:
+            if may_have_happened(error) and self._user.get("now") == user:
                 self.release()
             self._end(user)
             raise
 
     def release(self) -> None:
         """Release the slot; does nothing if it is not held by this process."""
-        if not self._is_held():
+        user = self._held_by()
+        if user is None:
             return
         try:
-            self._let_go()
+            self._let_go(user)
         except BaseException:  # Interrupted: try once more before re-raising.
-            self._let_go()
+            self._let_go(user)
             raise
         finally:
-            self._end()
+            self._end(user)
 
-    def _let_go(self) -> None:
+    def _let_go(self, user: str) -> None:
         self._renewer.remove(self)
+        if (
+            self._user.get("now", user) != user
+        ):  # Another thread has released it, and it is held again.
+            self._renewer.add(self)
         try:
-            self._engine.release(self.key, self.limit, self.token)
+            self._engine.release(self.key, self.limit, user)
         except HeadgateError as error:
             self._log.warning(NOT_RELEASED, shown(self.key), error)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from typing import TYPE_CHECKING
 
@@ -107,13 +108,13 @@ class AsyncSlot(SlotBase[AsyncEngine]):
 
     async def acquire(self) -> Self:
         """Hold a slot, renewed until it is released. Raises `RateLimitExceeded` when none is free in time."""
-        user = object()
+        user = secrets.token_hex(16)
         try:
             request = self._begin(user)
             steps = _flow.hold(request, self._timeout, self._engine.clock.now_us)
             await run_async(steps, self._engine, self._log)
         except BaseException as error:
-            if may_have_happened(error) and self._user.get("now") is user:
+            if may_have_happened(error) and self._user.get("now") == user:
                 await self.release()  # The answer was lost; the slot may be ours.
             self._end(user)
             raise
@@ -122,20 +123,21 @@ class AsyncSlot(SlotBase[AsyncEngine]):
 
     async def release(self) -> None:
         """Release the slot; does nothing if it is not held by this process."""
-        if not self._is_held():
+        user = self._held_by()
+        if user is None:
             return
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
-        await to_the_end(self._let_go())
+        await to_the_end(self._let_go(user))
 
-    async def _let_go(self) -> None:
+    async def _let_go(self, user: str) -> None:
         try:
-            await self._engine.release(self.key, self.limit, self.token)
+            await self._engine.release(self.key, self.limit, user)
         except HeadgateError as error:
             self._log.warning(NOT_RELEASED, shown(self.key), error)
         finally:
-            self._end()
+            self._end(user)  # Unless another release was faster, and it is held again.
 
     async def __aenter__(self) -> Self:
         return await self.acquire()

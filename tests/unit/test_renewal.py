@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from headgate import AsyncLimiter, Limiter, MemoryEngine
+from headgate.engines.base import Awaited
 from tests.servers.process import wait_until
 
 if TYPE_CHECKING:
@@ -69,3 +70,55 @@ def test_a_slot_that_nobody_knows_any_more_expires() -> None:
         time.sleep(2 * TTL)  # Renewal goes by a thread's timer.
         assert slots.stats().count == 1
     limiter.close()
+
+
+class ReusedWhileReleased(MemoryEngine):
+    """While a slot is released, another thread or task releases it as well, and holds it again."""
+
+    slot: Any = None
+
+    def release(self, *slot: Any) -> None:
+        reused, self.slot = self.slot, None
+        if reused is not None:
+            reused.release()
+            reused.acquire()
+        super().release(*slot)
+
+
+class AwaitedWhileReleased(Awaited):
+    """The same, awaited."""
+
+    slot: Any = None
+
+    async def release(self, *slot: Any) -> None:
+        reused, self.slot = self.slot, None
+        if reused is not None:
+            await reused.release()
+            await reused.acquire()
+        await super().release(*slot)
+
+
+def test_a_late_release_leaves_the_next_holder_alone() -> None:
+    engine = ReusedWhileReleased()
+    limiter = Limiter(engine)
+    slots = limiter.concurrency("jobs", 1)
+    slot = engine.slot = slots.slot().acquire()
+    slot.release()
+    assert slots.stats().remaining == 0
+    assert limiter._renewer._due
+    slot.release()
+    assert slots.stats().remaining == 1
+    assert not limiter._renewer._due
+
+
+def test_a_late_release_of_a_task_leaves_the_next_holder_alone() -> None:
+    async def main() -> tuple[int, int]:
+        engine = AwaitedWhileReleased(MemoryEngine(), in_threads=True)
+        slots = AsyncLimiter(engine).concurrency("jobs", 1)
+        slot = engine.slot = await slots.slot().acquire()
+        await slot.release()
+        held = (await slots.stats()).remaining
+        await slot.release()
+        return held, (await slots.stats()).remaining
+
+    assert asyncio.run(main()) == (0, 1)
