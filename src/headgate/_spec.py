@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from . import _flow
 from ._flow import require_timeout
-from .charge import Charge, ChargeSet, ReadyCharge, require_cost, require_key, require_steps
+from .charge import ChargeSet, ReadyCharge, require_cost, require_key, require_steps
 from .charge_kind import ChargeKind
 from .errors import UsageError
 from .rate import REGIONAL, Consistency, Rate, RateLike, leased, limits_of
@@ -61,8 +61,8 @@ class Spec:
         return f"{self.key!r}: {rates}, {self.mode}"
 
     def request(self, cost: int, kind: ChargeKind = ChargeKind.TAKE) -> ChargeSet:
-        """All of the key's limits, together."""
-        return ChargeSet(tuple(Charge(self.key, limit, cost, kind=kind) for limit in self.limits))
+        """All of the key's limits, as one charge: a guard may replace all of them by one limit of the key's own."""
+        return ChargeSet((ReadyCharge(self.key, self.limits, require_cost(cost), kind, None),))
 
     def may_hit(self, timeout: float | None) -> bool:
         """Whether `acquire` may start with a plain hit: not if the caller would wait and a denial counts."""
@@ -85,9 +85,8 @@ class Spec:
         return 0 if timeout is None and self.mode == "immediate" else timeout
 
     def estimate(self, cost: int) -> ChargeSet:
-        """All of the key's limits as one charge, whose real cost is settled later."""
-        cost = require_cost(cost)
-        return ChargeSet((ReadyCharge(self.key, self.limits, cost, ChargeKind.TAKE, None),))
+        """The same, whose real cost is settled later."""
+        return self.request(cost)
 
     def stats(self, usages: Sequence[Usage]) -> Stats:
         """The figures of the limit that has the least left."""

@@ -189,6 +189,22 @@ def test_runs_are_taken_in_one_go_unless_something_is_set_for_one_of_the_keys(
     assert engine.usage("a", LIMIT).used == 1  # Nothing was taken by those.
 
 
+@pytest.mark.parametrize("blocking", [False, True])
+def test_a_keys_own_limit_is_charged_once_in_the_place_of_several(
+    board: FakeBoard,
+    blocking: bool,  # noqa: FBT001
+) -> None:
+    board.view = BoardView(limits={"k": FixedWindow(4, MINUTE_US)})
+    engine = MemoryEngine(clock=board.clock)
+    engine.blocking = blocking
+    limiter = Limiter(engine, guards=[KeySettingsGuard(lambda: board)])
+    limit = limiter.limit("k", "100/second;100/hour", mode="immediate")
+    for left in (3, 2, 1, 0):
+        assert limit.acquire().remaining == left
+    with pytest.raises(RateLimitExceeded):
+        limit.acquire()
+
+
 def test_callers_wait_for_a_keys_own_limit_whatever_they_have_asked_for(board: FakeBoard) -> None:
     bucket, began_us = TokenBucket(5, MINUTE_US), board.clock.now_us()
     board.view = BoardView(limits={"k": SlidingLog(1, MINUTE_US)})
