@@ -124,6 +124,10 @@ class Guard:
     def resetting(self, key: str) -> None:
         """A key is about to be forgotten."""
 
+    def settling(self, token: str, actual: int | Sequence[int]) -> int | Sequence[int]:
+        """The real costs for the engine, of a reservation that is about to be settled: `before` may have left some out."""
+        return actual
+
     def settled(self, token: str) -> None:
         """A reservation was settled, or an attempt was made: it may have given units back."""
 

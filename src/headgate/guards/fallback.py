@@ -158,10 +158,9 @@ class FallbackGuard(Guard):
             return self._as_told(request, says)
         if self._members.join is not None:
             self._members.join()
-        mine = tuple(
-            charge for charge, word in zip(request.charges, says, strict=True) if word == "fallback"
-        )
-        decision = self.local.decide(request._replace(charges=mine))
+        places = [place for place, word in enumerate(says) if word == "fallback"]
+        mine = tuple(request.charges[place] for place in places)
+        decision = self.local.decide(request._replace(charges=mine), places)
         self.wake()
         if len(mine) == len(says):
             return decision

@@ -37,6 +37,7 @@ HEADER: Final = (
     "# Limits that are turned off: a rule id, or * for everything, followed by the reason.\n"
 )
 MAX_BYTES: Final = 1_048_576
+MAX_TOKENS: Final = 65_536
 log: Final = logging.getLogger("headgate")
 
 
@@ -121,6 +122,8 @@ class KillSwitchGuard(Guard):
 
     def __init__(self, switch: KillSwitch) -> None:
         self.switch = switch
+        self._left: dict[str, list[int]] = {}
+        """Which charges of a reservation are counted, by its token, if not all are; forgotten if there are too many."""
 
     def for_limit(self, limit: Limit, rule: str | None) -> HitGuard:
         """See `Guard.for_limit`."""
@@ -143,18 +146,32 @@ class KillSwitchGuard(Guard):
         switch = self.switch
         if not switch.off:
             return request
-        left = tuple(one for one in request.charges if not switch.is_off(one.rule))
-        if len(left) == len(request.charges):
+        charges = request.charges
+        left = [place for place, one in enumerate(charges) if not switch.is_off(one.rule)]
+        if len(left) == len(charges):
             return request
-        for charge in request.charges:
+        for charge in charges:
             require_key(charge.key)
-        if left:
-            return request._replace(charges=left)
         token = request.token
         if request.reserve_us and token is None:
             token = secrets.token_hex(16)
-        first = request.charges[0]
-        return self._passed(first.key, first.rule, token)
+        if left:
+            if request.reserve_us and token is not None:
+                self._remember(token, left)
+            return request._replace(charges=tuple(charges[place] for place in left), token=token)
+        return self._passed(charges[0].key, charges[0].rule, token)
+
+    def _remember(self, token: str, left: list[int]) -> None:
+        if len(self._left) >= MAX_TOKENS:
+            self._left.clear()
+        self._left[token] = left
+
+    def settling(self, token: str, actual: int | Sequence[int]) -> int | Sequence[int]:
+        """See `Guard.settling`."""
+        left = self._left.get(token)
+        if left is None or isinstance(actual, int) or len(actual) <= left[-1]:
+            return actual
+        return [actual[place] for place in left]
 
     def _passed(self, key: str, rule: str | None, token: str | None = None) -> Decision:
         context = Context(

@@ -58,6 +58,16 @@ class Deferred(NamedTuple):
     args: tuple[object, ...]
 
 
+class Reserved(NamedTuple):
+    """A reservation that was made here."""
+
+    request: ChargeSet
+    places: Sequence[int]
+    """Where its charges stand in what the caller has asked for: others may not be counted here."""
+    charged: bool = False
+    """Whether its estimates have been charged to the store."""
+
+
 class LimitAnswers:
     """What was left of each key of one limit when the store last told. The older half is forgotten when it is full."""
 
@@ -122,8 +132,8 @@ class LocalCounts:
         """Slots by their token, and when they expire unless they are renewed."""
         self._moving: dict[str, bool] = {}
         """Tokens of slots that the store was asked to take, and may have as well; whether they were released since."""
-        self._reserved: dict[str, tuple[ChargeSet, bool]] = {}
-        """Reservations by their token, and whether their estimates have been charged to the store."""
+        self._reserved: dict[str, Reserved] = {}
+        """Reservations by their token."""
         self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
         self._begin()
         remember(self)
@@ -163,8 +173,8 @@ class LocalCounts:
             self._fleet = self._fleet_now()
         return self._fleet
 
-    def decide(self, request: ChargeSet) -> Decision:
-        """The answer to a request, by this node's shares."""
+    def decide(self, request: ChargeSet, places: Sequence[int] | None = None) -> Decision:
+        """The answer to a request, by this node's shares. `places` are those of its charges in a larger request."""
         with self._lock:
             shared = [self._shared(charge) for charge in request.charges]
             for charge, share in zip(request.charges, shared, strict=True):
@@ -172,7 +182,7 @@ class LocalCounts:
                     self._start(charge, share)
             decision = self._decided(request._replace(charges=tuple(shared)))
             if decision:
-                self._note(request, decision)
+                self._note(request, decision, range(len(shared)) if places is None else places)
             return _told(request, decision)
 
     def _decided(self, request: ChargeSet) -> Decision:
@@ -209,7 +219,7 @@ class LocalCounts:
         with self._lock:
             name = secrets.token_hex(16) if token is None else token
             if len(self._reserved) < MAX_KEYS:
-                self._reserved[name] = (ChargeSet(()), True)
+                self._reserved[name] = Reserved(ChargeSet(()), (), charged=True)
             return name
 
     def settle(self, token: str, actual: Sequence[int]) -> bool | None:
@@ -218,10 +228,10 @@ class LocalCounts:
             found = self._reserved.pop(token, None)
             if found is None:
                 return None
-            request, charged = found
+            request, places, charged = found
             costs = [
-                (charge, actual[number % len(actual)])
-                for number, charge in enumerate(request.charges)
+                (charge, actual[place % len(actual)])
+                for charge, place in zip(request.charges, places, strict=True)
             ]
             used = tuple(cost for charge, cost in costs if not _is_slot(charge))
             kept = tuple(cost for charge, cost in costs if _is_slot(charge))
@@ -313,8 +323,8 @@ class LocalCounts:
         """The next charges to make by force; they count as made until `owe_again`."""
         found: list[ChargeSet] = []
         with self._lock:
-            for token, (request, _) in self._reserved.items():
-                self._reserved[token] = (request, True)
+            for token, reserved in self._reserved.items():
+                self._reserved[token] = reserved._replace(charged=True)
             while self._surplus and len(found) < most:
                 counted, units = self._surplus.popitem()
                 found.append(_forced(counted, units))
@@ -368,7 +378,7 @@ class LocalCounts:
                 taken = ReadyCharge(charge.key, (part,), used, ChargeKind.FORCE, charge.rule)
                 self._engine.decide([ChargeSet((taken,))])
 
-    def _note(self, request: ChargeSet, decision: Decision) -> None:
+    def _note(self, request: ChargeSet, decision: Decision, places: Sequence[int]) -> None:
         """What was admitted is owed to the store."""
         slots, units = _split(request)
         for charge in units:
@@ -377,7 +387,7 @@ class LocalCounts:
                     self._add(self._admitted, (charge.key, limit, charge.rule), charge.cost)
         if request.reserve_us:
             if decision.token is not None and len(self._reserved) < MAX_KEYS:
-                self._reserved[decision.token] = (request, False)
+                self._reserved[decision.token] = Reserved(request, places)
         elif slots and request.token is not None and len(self._held) < MAX_KEYS:
             held = ChargeSet(slots, token=request.token)
             self._held[request.token] = (held, self._expiry(slots[0].limits[0]))

@@ -186,7 +186,8 @@ class _Shell(Generic[H]):
 
     def _settle(self, token: str, actual: int | Sequence[int]) -> Verb[bool]:
         try:
-            found: bool = yield self._engine.settle(token, actual)
+            costs = self.guard.settling(token, actual)
+            found: bool = yield self._engine.settle(token, costs)
             return found
         finally:
             self.guard.settled(token)

@@ -274,6 +274,23 @@ class TestReservations:
             outage.limiter.reserve([Charge("k", MINUTE, 4)], timeout=0).acquire()
         outage.end()
 
+    def test_each_charge_gets_its_own_cost_if_others_are_not_counted(self) -> None:
+        rules = RuleSet.parse("""
+rules:
+  - {rule_id: free, identifier: ip_address, rate: 10/minute, on_error: open}
+  - {rule_id: counted, identifier: ip_address, rate: 10/minute, on_error: fallback}
+""")
+        outage = Outage(rules=rules)
+        outage.begin()
+        charges = [Charge("k", MINUTE, 5, rule=rule) for rule in ("free", "counted")]
+        with outage.limiter.reserve(charges, timeout=0) as reservation:
+            assert reservation.settle(5, 2)
+        assert not outage.limiter.decide([Charge("k", MINUTE, 4, rule="counted")])
+        assert outage.limiter.decide([Charge("k", MINUTE, 3, rule="counted")])
+        outage.end()
+        assert outage.engine.usage("k", MINUTE, "counted").used == 5
+        outage.limiter.close()
+
 
 class TestSlots:
     def test_a_node_has_its_share_of_them(self, outage: Outage) -> None:

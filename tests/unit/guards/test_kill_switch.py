@@ -63,6 +63,22 @@ def test_one_rule_is_off_and_the_others_hold(switch: KillSwitch, limiter: Limite
     assert login(limiter) == (False, ["login"])
 
 
+def test_a_reservation_is_settled_by_the_rules_that_hold(
+    switch: KillSwitch, limiter: Limiter
+) -> None:
+    ten = FixedWindow(10, 3_600_000_000)
+    switch.turn_off("login")
+    with limiter.reserve(
+        [Charge(key, ten, 9, rule=rule) for key, rule in (("a", "login"), ("b", "all"))]
+    ) as reserved:
+        assert reserved.settle(9, 2)
+    assert limiter.engine.usage("b", ten, "all").used == 2
+    assert limiter.engine.usage("a", ten, "login").used == 0
+    with limiter.reserve([Charge("b", ten, 8, rule="all"), Charge("a", ten, 1, rule="login")]):
+        pass
+    assert limiter.engine.usage("b", ten, "all").used == 10
+
+
 def test_what_makes_no_sense_is_refused_as_ever(switch: KillSwitch, limiter: Limiter) -> None:
     switch.turn_off()
     for key, cost in (("", 1), ("k", -1), (5, 1)):
