@@ -16,6 +16,8 @@ from ..algorithms.base import MAX_WINDOW_US
 from ..errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ..algorithms import Limit
 
 TABLE_BYTES: Final = 1_500
@@ -24,11 +26,25 @@ KEY_BYTES: Final = 240
 SHARED_BYTES: Final = 200
 SHARED_PART: Final = 8
 """Shared states may take this part of `max_bytes` in addition."""
+RESERVED_PART: Final = 4
+"""And open reservations this part."""
+RESERVATION_BYTES: Final = 520
+CHARGE_BYTES: Final = 400
+"""One charge of a reservation, apart from the text of its key."""
 
 
 def weight_of(key: str) -> int:
     """About the bytes that a key takes up, whichever object its text is."""
-    return KEY_BYTES + (len(key) if key.isascii() else 4 * len(key))
+    return KEY_BYTES + _text_bytes(key)
+
+
+def reserved_weight(keys: Iterable[str]) -> int:
+    """About the bytes that a reservation of these keys takes up."""
+    return RESERVATION_BYTES + sum([CHARGE_BYTES + _text_bytes(key) for key in keys])
+
+
+def _text_bytes(key: str) -> int:
+    return len(key) if key.isascii() else 4 * len(key)
 
 
 def longer_window_us(window_us: int, secret: bytes) -> int:

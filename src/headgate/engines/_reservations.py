@@ -5,6 +5,8 @@ refund gives back exactly what has not refilled meanwhile. Buckets also need the
 `_watch.py`): that is kept per state, and only while a reservation of it is open.
 
 A reset ends the reservations of its key: what they took is forgotten, so there is nothing to give back.
+
+Memory is bounded: beyond `max_bytes`, the reservation that would expire first ends early, and its units stay charged.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ..algorithms.base import MAX_EXACT
 from ..errors import UsageError
+from ._memory_budget import reserved_weight
 from ._watch import Watch
 
 if TYPE_CHECKING:
@@ -63,7 +66,9 @@ class Held(NamedTuple):
 class Reservations:
     """All open reservations of an engine. Not safe under threads: the engine holds its lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._open: dict[Name, tuple[int, int, list[Held]]] = {}
         """When each expires, how many charges it was made of, and what it holds of them."""
         self._due: list[tuple[int, Name]] = []
@@ -93,15 +98,15 @@ class Reservations:
             if place is not None:
                 number = self._watches.setdefault((table.name, place), Watch()).begin(low)
             held.append(Held(table, key, limit, cost, mark, charge, place, number))
-        self._open[name] = (expires_us, charges, held)
-        heappush(self._due, (expires_us, name))
+        self._add(name, expires_us, charges, held)
+        while self._bytes > self._max_bytes and len(self._open) > 1:
+            self._end_first()
 
     def restore(self, name: Name, expires_us: int, charges: int, held: list[Held]) -> None:
         """Take over a reservation that was made elsewhere; its low-water marks come by `watch`."""
         for one in held:
             self._names.setdefault((one.table.name, one.key), set()).add(name)
-        self._open[name] = (expires_us, charges, held)
-        heappush(self._due, (expires_us, name))
+        self._add(name, expires_us, charges, held)
 
     def found(self, name: Name) -> tuple[int, int, list[Held]] | None:
         """When a reservation ends, of how many charges it was made, and what it holds; `None` if there is none."""
@@ -125,6 +130,7 @@ class Reservations:
     def close(self, name: Name) -> list[Held]:
         """End a reservation; each is ended once, and then unknown. Each charge of it is to be forgotten, too."""
         _, _, held = self._open.pop(name)
+        self._bytes -= reserved_weight(one.key for one in held)
         for one in held:
             names = self._names.get((one.table.name, one.key), set())
             names.discard(name)
@@ -158,9 +164,7 @@ class Reservations:
     def expire(self, now_us: int) -> None:
         """Drop reservations that were not settled in time; their units stay charged."""
         while self._due and self._due[0][0] <= now_us:
-            expires_us, name = heappop(self._due)
-            if name in self._open and self._open[name][0] == expires_us:
-                self._end(name)
+            self._end_first()
 
     def end_key(self, table: StateTable, key: str) -> None:
         """End the reservations of a key that is forgotten, with whatever else they hold: it stays charged."""
@@ -172,6 +176,17 @@ class Reservations:
         for name, key in list(self._names):
             if name == table.name and chosen(key):
                 self.end_key(table, key)
+
+    def _add(self, name: Name, expires_us: int, charges: int, held: list[Held]) -> None:
+        self._open[name] = (expires_us, charges, held)
+        self._bytes += reserved_weight(one.key for one in held)
+        heappush(self._due, (expires_us, name))
+
+    def _end_first(self) -> None:
+        """End the one that expires first, if it is still open."""
+        expires_us, name = heappop(self._due)
+        if name in self._open and self._open[name][0] == expires_us:
+            self._end(name)
 
     def _end(self, name: Name) -> None:
         for held in self.close(name):

@@ -13,6 +13,7 @@ import pytest
 from headgate import Charge, Limiter, MemoryEngine, SlidingWindow, TokenBucket, UsageError
 from headgate.algorithms import ALGORITHMS, FixedWindow
 from headgate.algorithms.base import MAX_WINDOW_US
+from headgate.charge import ChargeSet
 from headgate.engines._memory_budget import (
     SHARED_BYTES,
     TABLE_BYTES,
@@ -98,6 +99,48 @@ class TestKeys:
         engine = Limiter("memory://?max_bytes=5000000").engine.unguarded
         assert isinstance(engine, MemoryEngine)
         assert engine.max_bytes == 5_000_000
+
+
+class TestReservations:
+    LIMIT = TokenBucket(10_000, 3_600_000_000)
+
+    def reserve(self, engine: MemoryEngine, number: int, cost: int, seconds: int = 600) -> None:
+        key = f"{number} " + "x" * (number % 500)
+        charge = Charge(key if number else "k", self.LIMIT, cost)
+        engine.decide([ChargeSet((charge,), 0, seconds * 1_000_000, f"token {number}")])
+
+    @pytest.mark.parametrize("cost", [0, 1])
+    def test_any_number_of_them_is_open_in_bounded_memory(
+        self, clock: ManualClock, cost: int
+    ) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        tracemalloc.start()
+        for number in range(5_000):
+            self.reserve(engine, number, cost)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert size < 2 * MEGABYTE
+        assert 0 < engine.counters.reservations < 500
+
+    def test_the_first_that_would_expire_ends_early_and_stays_charged(
+        self, clock: ManualClock
+    ) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        self.reserve(engine, 0, 100, seconds=1)
+        for number in range(1, 500):
+            self.reserve(engine, number, 1)
+        assert not engine.settle("token 0", 0)
+        assert engine.settle("token 499", 0)
+        assert engine.usage("k", self.LIMIT).used == 100
+
+    def test_one_that_is_settled_makes_room(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        for number in range(5_000):
+            self.reserve(engine, number, 1)
+            assert engine.settle(f"token {number}", 0)
+        self.reserve(engine, 5_000, 1, seconds=1)
+        self.reserve(engine, 5_001, 1)
+        assert engine.settle("token 5000", 0)
 
 
 class TestWindows:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from .._memory_budget import SHARED_BYTES
+from .._memory_budget import RESERVED_PART, SHARED_BYTES
 from .._reservations import Held, Name, Reservations, Taken
 from .._state_store import StateStore
 from .._state_table import Place, StateTable
@@ -65,8 +65,8 @@ class MarkedStates(dict[Any, Any]):
 class MarkedReservations(Reservations):
     """Reservations; whatever happens to one, or to a low-water mark, leaves a mark."""
 
-    def __init__(self, store: MarkedStore) -> None:
-        super().__init__()
+    def __init__(self, store: MarkedStore, max_bytes: int) -> None:
+        super().__init__(max_bytes)
         self.marks = Marks()
         self._store = store
 
@@ -110,7 +110,7 @@ class MarkedStore(StateStore):
         self._known: WeakValueDictionary[TableName, Marks] = WeakValueDictionary()
         """All that anybody holds. A table that was let go of is taken in again by who still has it, and marks its
         changes where it always did: a name must never have two."""
-        self.reservations = MarkedReservations(self)
+        self.reservations = MarkedReservations(self, max_bytes // RESERVED_PART)
 
     def use_secret(self, secret: bytes) -> None:
         """Share states among strangers as every other owner would."""
