@@ -352,27 +352,30 @@ class Slot(SlotBase[Engine]):
 
     def release(self) -> None:
         """Release the slot; does nothing if it is not held by this process."""
+        if not self._user:
+            return
+        try:
+            self._let_go()
+        except BaseException:  # Interrupted: try once more before re-raising.
+            try:
+                self._let_go()
+            finally:
+                self._user.clear()
+            raise
+
+    def _let_go(self) -> None:
         user = self._held_by()
         if user is None:
             return
-        try:
-            self._let_go(user)
-        except BaseException:  # Interrupted: try once more before re-raising.
-            self._let_go(user)
-            raise
-        finally:
-            self._end(user)
-
-    def _let_go(self, user: str) -> None:
         self._renewer.remove(self)
-        if (
-            self._user.get("now", user) != user
-        ):  # Another thread has released it, and it is held again.
+        if self._user.get("now", user) != user:
+            # Another thread has released it, and it is held again.
             self._renewer.add(self)
         try:
             self._engine.release(self.key, self.limit, user)
         except HeadgateError as error:
             self._log.warning(NOT_RELEASED, shown(self.key), error)
+        self._end(user)
 
     def __enter__(self) -> Self:
         return self.acquire()
