@@ -125,7 +125,7 @@ class Guard:
         """A key is about to be forgotten."""
 
     def settling(self, token: str, actual: int | Sequence[int]) -> int | Sequence[int]:
-        """The real costs for the engine, of a reservation that is about to be settled: `before` may have left some out."""
+        """The real costs for the engine, of a reservation that is being settled: `before` may have dropped charges."""
         return actual
 
     def settled(self, token: str) -> None:

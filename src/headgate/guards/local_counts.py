@@ -186,7 +186,7 @@ class LocalCounts:
             return _told(request, decision)
 
     def _decided(self, request: ChargeSet) -> Decision:
-        """Slots are held elsewhere than units are counted, because they outlast an outage; still it is all or nothing."""
+        """Slots are held apart from where units are counted, for they outlast an outage; still it is all or nothing."""
         slots, units = _split(request)
         if not slots or not units:
             (decision,) = (self._slots if slots else self._engine).decide([request])
