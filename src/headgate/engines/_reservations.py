@@ -91,7 +91,7 @@ class Reservations:
 
     def open(self, name: Name, expires_us: int, charges: int, taken: list[Taken]) -> None:
         """Record that these units were taken and may be settled until `expires_us`."""
-        held = []
+        held: list[Held] = []
         for table, key, limit, cost, mark, charge, place, low in taken:
             self._names.setdefault((table.name, key), set()).add(name)
             number = 0

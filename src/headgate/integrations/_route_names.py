@@ -45,7 +45,7 @@ def _root_template(scope: Scope) -> str | None:
     outside: str | None = scope.get("app_root_path")
     if outside is None:  # Nothing is mounted: the server has set it.
         return root
-    from_outside = {**scope, "root_path": outside, "path_params": {}}
+    from_outside: Scope = {**scope, "root_path": outside, "path_params": {}}
     below = _mounted_under(getattr(scope.get("router"), "routes", ()), from_outside, root)
     return None if below is None else outside.rstrip("/") + below
 

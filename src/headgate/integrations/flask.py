@@ -112,7 +112,7 @@ class RateLimits:
             "HEADGATE_ON_ERROR": on_error,
         }
         self._key = key
-        self._blueprints: dict[Blueprint, list[ViewLimit]] = {}
+        self._blueprints: dict[object, list[ViewLimit]] = {}
         if app is not None:
             self.init_app(app)
 
@@ -225,7 +225,7 @@ def _progress() -> Progress:
     return progress
 
 
-def _first_name(blueprint: Blueprint) -> str:
+def _first_name(blueprint: object) -> str:
     """The name that a blueprint was first registered by: an app may register it again, by another name."""
     return next(name for name, one in current_app.blueprints.items() if one is blueprint)
 
