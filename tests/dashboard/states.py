@@ -15,6 +15,8 @@ Frame = dict[str, Any]
 
 HOSTILE: Final = "<img src=x onerror=alert(1)>"
 DENIED: Final = "ip:203.0.113.9"
+SHARED: Final = "partner:globex"
+"""A key whose limit regions share."""
 THRESHOLDS: Final = {
     "burst": {"enter": 3.0, "leave": 1.5},
     "abuse": {"enter": 0.5, "leave": 0.3},
@@ -105,6 +107,7 @@ def steady(now: float) -> State:
         },
         "board": {"state": "ok", "age": 0.6, "problem": None},
         "rules": {"state": "ok", "revision": 41, "count": 23, "age": 0.0, "problem": None},
+        "regions": None,
         "degraded": None,
         "loop_lag_us": 3_000,
         "viewers": 3,
@@ -367,6 +370,44 @@ def draining(now: float) -> State:
     return state
 
 
+def regions(now: float) -> State:
+    """One of three regions that share limits by escrow; some units got lost between them."""
+    state = steady(now)
+    state.tick["regions"] = {
+        "here": "eu",
+        "others": [
+            {"region": "asia", "up": True, "lag": 0.31, "heard": 0.3},
+            {"region": "us", "up": True, "lag": 0.24, "heard": 0.2},
+        ],
+        "rights": {
+            "lost": 7,
+            "lost_at": now - 240,
+            "others": [
+                {"region": "asia", "asked": 0, "unanswered": 0, "received": 0, "given": 940},
+                {"region": "us", "asked": 128, "unanswered": 3, "received": 2_310, "given": 0},
+            ],
+        },
+    }
+    text = (
+        "7 units of limits kept by escrow got lost between regions. "
+        "Nobody can use them until their windows end."
+    )
+    problem = {"code": "rights-lost", "level": "warn", "text": text, "since": None}
+    state.tick["verdict"] = {"level": "warn", "text": text, "problems": [problem]}
+    state.keys[SHARED] = _shared_key(now)
+    return state
+
+
+def regions_cut_off(now: float) -> State:
+    """The same, with nothing lost, while one region cannot be heard."""
+    state = regions(now)
+    known = state.tick["regions"]
+    known["others"][0] |= {"up": False, "lag": None, "heard": 12.0}
+    known["rights"] |= {"lost": 0, "lost_at": None}
+    state.tick["verdict"]["text"] = "The region asia cannot be heard."
+    return state
+
+
 def viewer(now: float) -> State:
     """Somebody who may look, and nothing else."""
     state = steady(now)
@@ -576,6 +617,51 @@ def _tables(now: float) -> Frame:
     }
 
 
+def _limit(rule: str, many: int, used: int, algorithm: str, after: float) -> Frame:
+    return {
+        "rule": rule,
+        "limit": many,
+        "window": 60.0,
+        "burst": None,
+        "said": f"{many} per minute",
+        "from": "rule",
+        "algorithm": algorithm,
+        "decides": "sliding_window",
+        "in_use": True,
+        "used": used,
+        "remaining": many - used,
+        "allowed": after == 0,
+        "passes_after": after,
+        "reset_after": 58.9,
+        "backoff_level": 0,
+        "enforced": True,
+        "candidates": None,
+        "rights": None,
+    }
+
+
+def _shared_key(now: float) -> Frame:
+    limit = _limit("invoices", 90, 38, "fixed_window", 0.0)
+    limit["remaining"] = 7
+    limit["rights"] = {
+        "limit": 90,
+        "share": 30,
+        "received": {"us": 15},
+        "given": {},
+        "admitted": 38,
+        "left": 7,
+        "said": "this region may admit 7 more: it began with 30, got 15 from us, and admitted 38",
+    }
+    return {
+        **_denied_key(now),
+        "key": SHARED,
+        "allowed": True,
+        "passes_after": 0.0,
+        "why": "7 left of 90 per minute, by invoices",
+        "limits": [limit],
+    }
+
+
 def _denied_key(now: float) -> Frame:
     def candidate(algorithm: str, remaining: int, *, decides: bool = False) -> Frame:
         return {
@@ -587,28 +673,7 @@ def _denied_key(now: float) -> Frame:
             "passes_after": 0.0,
         }
 
-    def limit(rule: str, many: int, used: int, algorithm: str, after: float) -> Frame:
-        return {
-            "rule": rule,
-            "limit": many,
-            "window": 60.0,
-            "burst": None,
-            "said": f"{many} per minute",
-            "from": "rule",
-            "algorithm": algorithm,
-            "decides": "sliding_window",
-            "in_use": True,
-            "used": used,
-            "remaining": many - used,
-            "allowed": after == 0,
-            "passes_after": after,
-            "reset_after": 58.9,
-            "backoff_level": 0,
-            "enforced": True,
-            "candidates": None,
-        }
-
-    every = limit("every-client", 600, 212, "adaptive", 0.0)
+    every = _limit("every-client", 600, 212, "adaptive", 0.0)
     every["candidates"] = [
         candidate("sliding_window", 388, decides=True),
         candidate("token_bucket", 341),
@@ -620,7 +685,7 @@ def _denied_key(now: float) -> Frame:
         "allowed": False,
         "passes_after": 34.2,
         "why": "login-per-address gives 5 in a minute, and all 5 are used; asking again does not delay it",
-        "limits": [limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
+        "limits": [_limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
         "ban": None,
         "override": None,
         "own_limit": None,

@@ -97,7 +97,7 @@ class RightsExchange:
                 with suppress(EngineError):
                     await self._store.note_given(ask.window, ask.asker, units)
             else:
-                self.figures.lost += step.units
+                self.figures.lose(step.units, self._store.now_us())
         return [self.desk.epoch.id.encode(), units, left]
 
     async def rights_of(self, limit: FixedWindow, rule: str | None, key: str) -> KeyRights:
@@ -215,13 +215,13 @@ class RightsExchange:
                 _, step, total = await self._carry_out(steps, limit)
             except EngineError:
                 if not left:
-                    self.figures.lost += grant.units
+                    self.figures.lose(grant.units, self._store.now_us())
                     raise
                 continue
             if isinstance(step, RecordGrant) and total is not None:
                 self.figures.received[grant.ask.giver] += grant.units
             else:  # The store has lost what it knew, and grants that were made to it with that.
-                self.figures.lost += grant.units
+                self.figures.lose(grant.units, self._store.now_us())
             return
 
     async def _carry_out(
@@ -240,7 +240,7 @@ class RightsExchange:
                 result = await self._store.do(step, limit)
             except EngineError as error:
                 if isinstance(step, TakeOff) and error.indefinite:
-                    self.figures.lost += step.units
+                    self.figures.lose(step.units, self._store.now_us())
                 raise
 
     async def _look(self) -> None:

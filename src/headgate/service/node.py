@@ -25,6 +25,7 @@ from ..guards.key_settings import KeySettingsGuard
 from ..guards.kill_switch import KillSwitch, KillSwitchGuard
 from ..guards.membership import Membership
 from ..rate import Rate, limits_of
+from ..regions.escrow_guard import ESCROW
 from ..regions.exchange import RegionExchange
 from ..regions.opening import open_region_store, open_rights_store
 from ..rule_decisions import require_countable
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..engines.base import AsyncEngine, Engine
     from ..regions.model import Regions
+    from ..regions.rights_figures import RightsFigures
     from ..rules.live.following import LiveRules
     from .settings import Settings
 
@@ -174,8 +176,19 @@ class Node:
         """What this node has done in the last ten seconds, and what it decides by."""
         meter = self.limiter.engine.describe().meter
         return self.figures.figures()._replace(
-            epoch=self.control.deciding().epoch, engine={} if meter is None else meter.gauges()
+            epoch=self.control.deciding().epoch,
+            engine={} if meter is None else meter.gauges(),
+            rights=self._rights_figures(),
         )
+
+    def _rights_figures(self) -> RightsFigures | None:
+        """What this node has done for rights of regions; `None` where no rule is kept by escrow."""
+        rights = None if self.exchange is None else self.exchange.rights
+        rules = () if self.rules is None else self.rules.rules
+        limits = (limit for rule in rules if rule.enabled for limit in rule.limits)
+        if rights is None or not any(limit.consistency == ESCROW for limit in limits):
+            return None
+        return rights.figures
 
     async def figures_by_node(self) -> dict[str, NodeFigures]:
         """The same of every node that tells, by its name."""

@@ -85,6 +85,7 @@ function limitBlock(one) {
     el("div.pair", el("b", one.rule ?? ORIGINS[one.from] ?? one.from), el("span.sub", `${wordsOf(one)}, ${algorithmName(one.algorithm).toLowerCase()}`)),
     bar("use", one.limit ? one.used / one.limit : 1),
     el("div.pair.sub", el("span", el("b", `${whole(one.used)} of ${whole(one.limit)}`), " used"), el("span", note)),
+    one.rights && el("p.sub", sentence(one.rights.said)),
     one.candidates && el("ul.candidates", one.candidates.map(candidate)));
 }
 

@@ -88,7 +88,7 @@ export function drawTables(colours) {
   if (!tables || !tick) return;
   const nodes = [...tables.nodes.rows].sort((a, b) => Number(b.you) - Number(a.you) || a.id.localeCompare(b.id));
   const down = nodes.filter((row) => row.state !== "Up").length;
-  const parts = (tick.parts ?? []).map(({ name, text, level, problem }) => el("div", el("dt", el(`i.dot.${level}`), name), el("dd", { title: problem }, text)));
+  const parts = (tick.parts ?? []).map(({ name, text, level, details }) => el("div", el("dt", el(`i.dot.${level}`), name), el("dd", { title: details }, text)));
   fill($("nodes"),
     el("div.title", el("h2", { id: "nodes-title" }, el("b", "Nodes and store")), down ? tag(`${down} down, ${nodes.length - down} up`, ".bad") : el("span.soft", `${nodes.length} of ${tables.nodes.total} up`)),
     table([["Node"], ["Requests", ".number"], ["p99", ".number"]], nodes.slice(0, 5).map(nodeRow)), el("dl.parts", parts));

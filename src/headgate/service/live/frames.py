@@ -23,6 +23,7 @@ from ..telemetry.recent_figures import percentile_us, together
 from ..telemetry.recorder import TOP_PERIOD_US
 from .history import LiveHistory, Switches
 from .parts import parts_of
+from .regions import lately_lost, regions_frame
 from .verdict import Facts, verdict_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LiveFrames:
 
     def _figures(self) -> NodeFigures:
         """Of all nodes that are up, as far as they are known."""
-        own = self._node.figures.figures()
+        own = self._node.own_figures()
         if self._alone:
             return own
         up = {seen.identity.id for seen in self._node.board.view.nodes if seen.state == "Up"}
@@ -151,6 +152,7 @@ class LiveFrames:
                 "problem": _short(node.board.problem),
             },
             "rules": self._rules(),
+            "regions": regions_frame(node, figures.rights),
             "degraded": self._degraded(store, figures),
             "loop_lag_us": round(node.loop_lag.worst * US),
             "viewers": self.viewers,
@@ -279,6 +281,7 @@ class LiveFrames:
             rules_stale_for=(rules.stale_seconds or None) if rules is not None else None,
             rules_alarm=_short(rules.alarm) if rules is not None else None,
             nodes_down=tuple((one.identity.id, now - one.last_seen_us / US) for one in states),
+            rights_lost=lately_lost(figures.rights, now),
             **self._regions(),
             draining=node.draining,
             all_off=node.kill_switch.off.get(EVERYTHING),

@@ -14,6 +14,7 @@ from ...charge import Charge, ChargeSet as Asked, require_key
 from ...charge_kind import ChargeKind
 from ...decision import Decision
 from ...errors import UsageError
+from ...regions.escrow_guard import ESCROW
 from ..http.bodies import MAX_DESCRIPTORS, DecideBody, answer_of, encode
 from ..http.described_request import incoming_from
 from .access import guarded, needs
@@ -69,6 +70,8 @@ class KeyRightsResponse(ResponseModel):
     """What it has granted to others."""
     admitted: int
     left: int
+    said: str
+    """The same in words."""
 
 
 class ExplainResponse(ResponseModel):
@@ -153,19 +156,27 @@ async def _admitted(node: Node, charges: tuple[Charge, ...]) -> dict[str, dict[s
 
 
 async def _rights(node: Node, charges: tuple[Charge, ...]) -> dict[str, KeyRightsResponse] | None:
-    """What this region may admit, and where that came from."""
-    rights = None if node.exchange is None else node.exchange.rights
-    if rights is None:
-        return None
+    """By rule; `None` if no rule is kept by escrow."""
     found: dict[str, KeyRightsResponse] = {}
     for charge in charges:
         for limit in charge.limits:
-            if charge.rule is None or limit.consistency != "escrow":
-                continue
-            if isinstance(limit, FixedWindow):
-                held = await rights.rights_of(limit, charge.rule, charge.key)
-                found[charge.rule] = KeyRightsResponse(**held._asdict())
+            rights = await rights_in(node, limit, charge.rule, charge.key)
+            if rights is not None and charge.rule is not None:
+                found[charge.rule] = rights
     return found or None
+
+
+async def rights_in(
+    node: Node, limit: Limit, rule: str | None, key: str
+) -> KeyRightsResponse | None:
+    """What this region may admit, and where that came from; `None` for limits that are not kept by escrow."""
+    rights = None if node.exchange is None else node.exchange.rights
+    if rights is None or rule is None or limit.consistency != ESCROW:
+        return None
+    if not isinstance(limit, FixedWindow):
+        return None
+    held = await rights.rights_of(limit, rule, key)
+    return KeyRightsResponse(**held._asdict(), said=held.in_words())
 
 
 async def _of_key(node: Node, body: ExplainBody) -> ExplainResponse:

@@ -20,7 +20,7 @@ from ...engines.memory import MemoryEngine
 from ..telemetry.denied_keys import limit_in_words
 from .access import guarded, needs
 from .blocks import BanResponse
-from .explain import why_banned
+from .explain import KeyRightsResponse, rights_in, why_banned
 from .key_states import limits_for
 from .keys import Key  # noqa: TC001 - FastAPI reads it
 from .models import KeyLimitResponse, ResponseModel
@@ -79,6 +79,8 @@ class LimitStateResponse(ResponseModel):
     enforced: bool
     """False for a shadow rule, which never denies."""
     candidates: list[CandidateResponse] | None
+    rights: KeyRightsResponse | None
+    """Of a limit that is kept by escrow: what this region may admit. The rest of the answer is about that."""
 
 
 class KeyResponse(ResponseModel):
@@ -187,6 +189,11 @@ async def _state(node: Node, key: str, holding: Holding) -> LimitStateResponse:
     else:
         usage = await _usage(node, key, limit, rule)
     allowed, remaining, retry_us, reset_us, level = usage.answer
+    used = usage.used
+    rights = await rights_in(node, limit, rule, key)
+    if rights is not None:
+        allowed, remaining, used = rights.left > 0, rights.left, rights.admitted
+        retry_us = 0 if allowed else reset_us
     return LimitStateResponse(
         rule=rule,
         limit=limit.limit,
@@ -197,7 +204,7 @@ async def _state(node: Node, key: str, holding: Holding) -> LimitStateResponse:
         algorithm=limit.name,
         decides=decides,
         in_use=usage.in_use,
-        used=usage.used,
+        used=used,
         remaining=remaining,
         allowed=allowed,
         passes_after=_after(retry_us),
@@ -205,6 +212,7 @@ async def _state(node: Node, key: str, holding: Holding) -> LimitStateResponse:
         backoff_level=level,
         enforced=enforced,
         candidates=candidates,
+        rights=rights,
     )
 
 
@@ -245,7 +253,8 @@ def _told(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResponse
         )
         after = worst.passes_after
         by = worst.rule or SAID[worst.source]
-        why = f"{by} gives {worst.said}, and {worst.used} are used"
+        given = worst.rights.said if worst.rights is not None else f"{worst.used} are used"
+        why = f"{by} gives {worst.said}, and {given}"
     else:
         enforced = [one for one in limits if one.enforced]
         least = min(enforced, key=lambda one: one.remaining)

@@ -11,6 +11,7 @@ from collections import deque
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ...regions.rights_figures import RightsFigures
 from .recorder import BUCKETS_NS, NO_RULE
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class NodeFigures(NamedTuple):
     """What its engine says of itself, by the names of its metrics."""
     uncounted: float = 0.0
     """Of the degraded answers, those that let a request pass without any limit."""
+    rights: RightsFigures | None = None
+    """What it has done for rights of regions since it started; `None` where no rule is kept by escrow."""
 
     def to_bytes(self) -> bytes:
         """As the others read it."""
@@ -71,6 +74,7 @@ class NodeFigures(NamedTuple):
             list(self.store),
             dict(self.engine),
             self.uncounted,
+            None if self.rights is None else self.rights.as_json(),
         ]
         return json.dumps(told, separators=(",", ":")).encode()
 
@@ -80,10 +84,17 @@ class NodeFigures(NamedTuple):
         requests, denied, degraded, failed, rules, latency, epoch, *more = json.loads(packed)
         read = {name: RuleRates(*one[:3]) for name, one in rules.items()}
         found = cls(requests, denied, degraded, failed, read, tuple(latency), epoch)
-        if len(more) < 2:  # Older nodes say less.
-            return found
-        uncounted = more[2] if len(more) > 2 else 0.0
-        return found._replace(store=tuple(more[0]), engine=more[1], uncounted=uncounted)
+        store, engine, uncounted, rights = (*more, *UNTOLD[len(more) :])[:4]
+        return found._replace(
+            store=tuple(store),
+            engine=engine,
+            uncounted=uncounted,
+            rights=None if rights is None else RightsFigures.from_json(rights),
+        )
+
+
+UNTOLD: Final = (NodeFigures().store, NodeFigures().engine, 0.0, None)
+"""What older nodes, which say less, leave out at the end."""
 
 
 def together(every: Iterable[NodeFigures]) -> NodeFigures:
@@ -93,6 +104,7 @@ def together(every: Iterable[NodeFigures]) -> NodeFigures:
     for node in nodes:
         for name, rates in node.rules.items():
             rules[name] = RuleRates(*map(sum, zip(rates, rules.get(name, NO_RATES), strict=True)))
+    rights = [node.rights for node in nodes if node.rights is not None]
     return NodeFigures(
         sum(node.requests for node in nodes),
         sum(node.denied for node in nodes),
@@ -102,6 +114,7 @@ def together(every: Iterable[NodeFigures]) -> NodeFigures:
         tuple(map(sum, zip(*(node.latency for node in nodes), strict=True))),
         store=tuple(map(sum, zip(*(node.store for node in nodes), strict=True))),
         uncounted=sum(node.uncounted for node in nodes),
+        rights=RightsFigures.together(rights) if rights else None,
     )
 
 
