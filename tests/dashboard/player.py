@@ -21,7 +21,9 @@ from starlette.routing import Route, WebSocketRoute
 
 from headgate.service.http.dashboard import dashboard_routes
 from headgate.service.live.parts import parts_of
+from headgate.service.live.rows import node_row, rule_row, tests_of
 from tests.dashboard import states
+from tests.dashboard.states import THRESHOLDS
 from tests.servers.process import HOST, free_ports
 
 if TYPE_CHECKING:
@@ -83,8 +85,19 @@ class Player:
             if hello:
                 await viewer.send_text(json.dumps(self.state.hello))
             tick = self.state.tick
-            await viewer.send_text(json.dumps(tick | {"parts": parts_of(tick)}))
-            await viewer.send_text(json.dumps(self.state.tables))
+            words = {"parts": parts_of(tick), "tests": tests_of(tick["traffic"], THRESHOLDS)}
+            await viewer.send_text(json.dumps(tick | words))
+            await viewer.send_text(json.dumps(self._tables()))
+
+    def _tables(self) -> dict[str, Any]:
+        """The tables, with the words that the service adds."""
+        tables, alone = self.state.tables, self.state.tick["seen"] == "node"
+        nodes, rules = ([*tables[name]["rows"]] for name in ("nodes", "rules"))
+        return tables | {
+            "nodes": tables["nodes"] | {"rows": [node_row(one, alone=alone) for one in nodes]},
+            "rules": tables["rules"] | {"rows": [rule_row(one) for one in rules]},
+            "checks": rule_row(tables["checks"]),
+        }
 
     async def tick(self) -> None:
         """Go on, second by second."""

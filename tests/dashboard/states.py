@@ -282,7 +282,7 @@ def empty(now: float) -> State:
     state.tables |= {
         "nodes": {"total": 1, "rows": [_node("laptop", "127.0.0.1:8080", 0.0, None, you=True)]},
         "rules": {"total": 0, "rows": []},
-        "checks": {"allowed": 0.0, "denied": 0.0},
+        "checks": _checks(0.0),
         "blocked": {"total": 0, "bans": 0, "rows": []},
         "top": {"period": [60.0, 120.0], "rows": []},
     }
@@ -333,7 +333,7 @@ def simulated(now: float) -> State:
         },
     }
     state.tables |= {
-        "checks": {"allowed": 0.0, "denied": 30.0},
+        "checks": _checks(30.0),
         "blocked": {
             "total": 1,
             "bans": 0,
@@ -530,6 +530,11 @@ def _rule(  # noqa: PLR0917 - a table, row by row
     }
 
 
+def _checks(denied: float) -> Frame:
+    row = _rule("", "what each check names", "key", "sliding_window", 0.0, denied, adaptive=True)
+    return {name: value for name, value in row.items() if name != "on_error"} | {"rule": None}
+
+
 def _blocked(  # noqa: PLR0917 - a table, row by row
     key: str, rule: str | None, until: float | None, window: float | None, denied: int, reason: str
 ) -> Frame:
@@ -547,23 +552,23 @@ def _blocked(  # noqa: PLR0917 - a table, row by row
 
 def _tables(now: float) -> Frame:
     busy = [
-        _rule("login-per-address", "5 per minute", "ip_address", "sliding_window", 21.4, 12.6),
-        _rule("search", "20 per minute, burst 5", "user_id", "token_bucket", 118.0, 4.1),
+        _rule("login-per-address", "5 per minute", "IP address", "sliding_window", 21.4, 12.6),
+        _rule("search", "20 per minute, burst 5", "user id", "token_bucket", 118.0, 4.1),
         _rule(
             "every-client",
             "600 per minute",
-            "ip_address",
+            "IP address",
             "sliding_window",
             648.0,
             1.9,
             adaptive=True,
         ),
         _rule("llm-tokens", "90,000 per minute", "organisation", "token_bucket", 9.2, 0.6),
-        _rule("signup", "3 per hour", "ip_address", "sliding_log", 0.8, 0.3),
-        _rule("checkout-v2", "30 per minute", "user_id", "sliding_window", 44.0, 0.0, shadow=6.0),
+        _rule("signup", "3 per hour", "IP address", "sliding_log", 0.8, 0.3),
+        _rule("checkout-v2", "30 per minute", "user id", "sliding_window", 44.0, 0.0, shadow=6.0),
     ]
     quiet = [
-        _rule(f"partner-{number}", "1000 per hour", "api_key", "fixed_window", number / 10, 0.0)
+        _rule(f"partner-{number}", "1000 per hour", "api key", "fixed_window", number / 10, 0.0)
         for number in range(17)
     ]
     login = "rule login-per-address: 5 per minute, sliding_window"
@@ -582,7 +587,7 @@ def _tables(now: float) -> Frame:
             ],
         },
         "rules": {"total": 23, "rows": busy + quiet},
-        "checks": {"allowed": 0.0, "denied": 0.0},
+        "checks": _checks(0.0),
         "blocked": {
             "total": 17,
             "bans": 1,
@@ -620,6 +625,7 @@ def _tables(now: float) -> Frame:
 def _limit(rule: str, many: int, used: int, algorithm: str, after: float) -> Frame:
     return {
         "rule": rule,
+        "name": rule,
         "limit": many,
         "window": 60.0,
         "burst": None,

@@ -2,12 +2,11 @@
 
 import { ask, wordsFor } from "./api.js";
 import { $, bar, el, field, fill, icon, keyText, onSubmit, plainKey, reasonField, select, set } from "./dom.js";
-import { algorithmName, capitalised, clockTime, countdown, duration, momentOf, rateWords, sentence, SPAN_OPTIONS, whole, WINDOW_OPTIONS } from "./format.js";
+import { algorithmName, clockTime, countdown, duration, momentOf, rateWords, sentence, SPAN_OPTIONS, whole, WINDOW_OPTIONS } from "./format.js";
 import { keyButton, recentKeys, remember } from "./keys.js";
 import { announce, forOperators, mayOperate, now, state } from "./state.js";
 
 let key = null;
-let view = null;
 let answer = null;
 let timer = 0;
 
@@ -16,26 +15,19 @@ export function inspect(wanted) {
   key = wanted;
   answer = null;
   clearTimeout(timer);
-  if (key) {
-    remember(key);
-    build();
-    look();
-  } else {
-    $("panel-inspect").replaceChildren(el("div.pad.soft",
-      el("p", "Find a key, or choose one from a list, to see why it is denied, when it passes, and what to do about it."), el("div.recent", recentKeys().map((one) => keyButton(one, keyText(one))))));
+  set($("no-key"), { hidden: key !== null });
+  set($("inspected"), { hidden: key === null });
+  if (key === null) {
+    fill($("recent"), recentKeys().map((one) => keyButton(one, keyText(one))));
+    return;
   }
-}
-
-function build() {
-  view = { answer: el("div.answer", { "data-testid": "key-answer" }, el("p.soft", "Asking …")), limits: el("div"), settings: el("div"), form: el("div"), result: el("div", { role: "status" }) };
-  const act = (name, kind, make) => el(`button.plain${kind}`, { "data-testid": `act-${name}`, onclick: ({ currentTarget }) => open(currentTarget, make) }, capitalised(name));
-  const tool = (name, label, onclick) => el("button.icon", { "aria-label": label, onclick }, icon(name));
-  const copy = () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {});
-  view.acts = [act("reset", "", resetForm), act("override", "", overrideForm), act("ban", ".bad", banForm)];
+  remember(key);
   close();
-  $("panel-inspect").replaceChildren(el("div.pad",
-    el("div.pair.inspected", el("h2", keyText(key)), el("span", tool("copy", "Copy the key", copy), tool("close", "Close", () => (location.hash = "#keys")))),
-    view.answer, view.limits, view.settings, el("div.acts", view.acts), view.form, view.result, explainer()));
+  fill($("inspected-key"), keyText(key));
+  fill($("answer"), el("p.soft", "Asking …"));
+  for (const id of ["limits", "settings", "act-result", "explained"]) fill($(id));
+  for (const [name, prefix] of [["ip", "ip:"], ["user_id", "user:"]]) $("explain").elements[name].value = key.startsWith(prefix) ? key.slice(prefix.length) : "";
+  look();
 }
 
 /** Ask again every second while the panel is open. */
@@ -50,9 +42,9 @@ async function look() {
       draw();
     } catch (error) {
       if (asked !== key) return;
-      view.answer.classList.add("denied");
-      fill(view.answer, el("p", error.status === 503 ? "The store does not answer, so nobody knows what this key has used." : wordsFor(error)));
-      for (const part of [view.limits, view.settings]) fill(part);
+      $("answer").classList.add("denied");
+      fill($("answer"), el("p", error.status === 503 ? "The store does not answer, so nobody knows what this key has used." : wordsFor(error)));
+      for (const id of ["limits", "settings"]) fill($(id));
     }
   }
   timer = setTimeout(look, 1000);
@@ -65,24 +57,23 @@ function draw() {
   const window = Math.max(1, ...limits.filter((one) => !one.allowed).map((one) => one.window));
   const [title, when] = allowed ? ["Allowed", Number.isFinite(left) ? `${whole(left)} left` : ""] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
   const isName = limits.some(({ rule }) => rule && why.startsWith(rule)); // The name of a rule stays as it is.
-  view.answer.classList.toggle("denied", !allowed);
-  fill(view.answer,
+  $("answer").classList.toggle("denied", !allowed);
+  fill($("answer"),
     el("div.pair", el("h3", title), el("span", when)),
     el("p.break", plainKey(isName ? why[0] + sentence(why).slice(1) : sentence(why))),
     !allowed && bar("drain", after === null ? 1 : after / window));
-  fill(view.limits, limits.map(limitBlock));
-  fill(view.settings, settings());
-  view.acts.forEach(forOperators);
-  if (!mayOperate() && !view.result.textContent) view.result.append(el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
+  fill($("limits"), limits.map(limitBlock));
+  fill($("settings"), settings());
+  [...$("acts").children].forEach(forOperators);
+  if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
 }
 
-const ORIGINS = { default: "the default", check: "named by checks", key: "its own limit", override: "an override" };
 const wordsOf = (one) => one.said ?? rateWords(one.limit, one.window);
 
 function limitBlock(one) {
   const note = one.enforced === false ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";
   return el(one.allowed ? "div.limit" : "div.limit.denied",
-    el("div.pair", el("b", one.rule ?? ORIGINS[one.from] ?? one.from), el("span.sub", `${wordsOf(one)}, ${algorithmName(one.algorithm).toLowerCase()}`)),
+    el("div.pair", el("b", one.name), el("span.sub", `${wordsOf(one)}, ${algorithmName(one.algorithm).toLowerCase()}`)),
     bar("use", one.limit ? one.used / one.limit : 1),
     el("div.pair.sub", el("span", el("b", `${whole(one.used)} of ${whole(one.limit)}`), " used"), el("span", note)),
     one.rights && el("p.sub", sentence(one.rights.said)),
@@ -117,8 +108,8 @@ function settings() {
 const pathOf = (kind) => `/api/${kind}/${encodeURIComponent(key)}`;
 
 function close() {
-  for (const one of view.acts) set(one, { "aria-expanded": "false" });
-  view.form.replaceChildren();
+  for (const button of $("acts").children) set(button, { "aria-expanded": "false" });
+  $("act-form").replaceChildren();
 }
 
 function open(button, make) {
@@ -126,8 +117,8 @@ function open(button, make) {
   close();
   if (wasOpen) return;
   set(button, { "aria-expanded": "true" });
-  view.form.append(make());
-  view.form.querySelector("input, select, button").focus();
+  $("act-form").append(make());
+  $("act-form").querySelector("input, select, button").focus();
 }
 
 /** A form whose button says what will happen. */
@@ -171,30 +162,29 @@ async function change(method, path, body, done) {
   try {
     let { cursor } = await ask(method, path, body);
     while (cursor) ({ cursor } = await ask(method, path, { ...body, cursor }));
-    view.result.replaceChildren(el("p", `${clockTime(now())} ${done}`));
+    fill($("act-result"), el("p", `${clockTime(now())} ${done}`));
     announce(done);
     close();
     look();
   } catch (error) {
-    view.result.replaceChildren(el("p.problem", wordsFor(error)));
+    fill($("act-result"), el("p.problem", wordsFor(error)));
   }
 }
 
 /** What every rule says to a request. */
-function explainer() {
-  const result = el("div", { role: "status" });
-  const after = (prefix) => ({ value: key.startsWith(prefix) ? key.slice(prefix.length) : "" });
-  const made = el("form",
-    el("div.fields", field("method", "Method", { value: "GET" }), field("path", "Path", { value: "/" })),
-    el("div.fields", field("ip", "Address", after("ip:")), field("user_id", "User", after("user:"))), el("button.plain", { type: "submit" }, "Explain"));
-  onSubmit(made, async (values) => {
-    const request = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
-    try {
-      const { allowed, why, trace } = await ask("POST", "/api/explain", { request });
-      result.replaceChildren(el("p", el("b", allowed ? "Allowed: " : "Denied: "), why), ...trace.rules.map((one) => el("p.sub.break", el("b", one.rule), ` ${one.outcome}: ${one.why}`)));
-    } catch (error) {
-      result.replaceChildren(el("p.problem", wordsFor(error)));
-    }
-  });
-  return el("details", el("summary", "Explain a request"), made, result);
+async function explain(values) {
+  const request = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
+  try {
+    const { allowed, why, trace } = await ask("POST", "/api/explain", { request });
+    fill($("explained"), el("p", el("b", allowed ? "Allowed: " : "Denied: "), why), trace.rules.map((one) => el("p.sub.break", el("b", one.rule), ` ${one.outcome}: ${one.why}`)));
+  } catch (error) {
+    fill($("explained"), el("p.problem", wordsFor(error)));
+  }
+}
+
+export function startInspector() {
+  const forms = [resetForm, overrideForm, banForm];
+  [...$("acts").children].forEach((button, at) => button.addEventListener("click", () => open(button, forms[at])));
+  $("copy-key").addEventListener("click", () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {}));
+  onSubmit($("explain"), explain);
 }

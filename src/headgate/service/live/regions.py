@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ...regions.promises import promise_of
+
 if TYPE_CHECKING:
     from ...regions.rights_figures import RightsFigures
     from ..node import Node
@@ -31,6 +33,16 @@ def regions_frame(node: Node, rights: RightsFigures | None) -> Frame | None:
         "others": others,
         "rights": None if rights is None else _rights(rights, regions.others),
     }
+
+
+def cut_off(node: Node) -> Frame:
+    """Facts for the verdict: which regions cannot be heard, and what holds meanwhile."""
+    regions, exchange = node.regions, node.exchange
+    links = () if exchange is None else exchange.links()
+    cut = tuple(one.region for one in links if not one.up)
+    if regions is None or not cut:
+        return {}
+    return {"regions_cut": cut, "regions_promise": promise_of("merge", regions, cut_off=True)}
 
 
 def lately_lost(rights: RightsFigures | None, now: float) -> int:

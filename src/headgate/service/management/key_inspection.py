@@ -58,6 +58,8 @@ class LimitStateResponse(ResponseModel):
     model_config = ConfigDict(populate_by_name=True)
 
     rule: str | None
+    name: str
+    """The rule; of a limit without one, who says that it holds, in words."""
     limit: int
     window: float
     burst: int | None
@@ -196,6 +198,7 @@ async def _state(node: Node, key: str, holding: Holding) -> LimitStateResponse:
         retry_us = 0 if allowed else reset_us
     return LimitStateResponse(
         rule=rule,
+        name=rule or SAID[source],
         limit=limit.limit,
         window=limit.window_us / US,
         burst=getattr(limit, "burst", None),
@@ -252,9 +255,8 @@ def _told(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResponse
             denying, key=lambda one: float("inf") if one.passes_after is None else one.passes_after
         )
         after = worst.passes_after
-        by = worst.rule or SAID[worst.source]
         given = worst.rights.said if worst.rights is not None else f"{worst.used} are used"
-        why = f"{by} gives {worst.said}, and {given}"
+        why = f"{worst.name} gives {worst.said}, and {given}"
     else:
         enforced = [one for one in limits if one.enforced]
         least = min(enforced, key=lambda one: one.remaining)

@@ -25,6 +25,7 @@ from ...errors import EngineError
 from ..front import Check, Front, Pending, limit_of
 from ..http.bodies import answer_of
 from ..http.problems import ProblemError
+from ..telemetry.denied_keys import limit_in_words
 from .access import CONFLICT, guarded, needs
 from .models import RequestModel
 
@@ -143,12 +144,15 @@ class Simulation:
         self._front = front
         self._body = body
         self._algorithm = UNSET if body.algorithm is None else body.algorithm
-        limit_of(node.settings, (body.limit, body.window, self._algorithm, UNSET))  # Refuse it now.
+        limit = limit_of(  # Refuse it now.
+            node.settings, (body.limit, body.window, self._algorithm, UNSET)
+        )
+        self._said = limit_in_words(limit)
         own = Plan(
             body.rate, body.seconds, round(body.rate * body.seconds) or 1, body.keys, body.cost
         )
         self._plan = SHAPES.get(body.shape, own)
-        key = body.key or f"sim:{secrets.token_hex(2)}"
+        self._key = key = body.key or f"sim:{secrets.token_hex(2)}"
         many = self._plan.keys
         self._keys = [key] if many == 1 else [f"{key}:{place}" for place in range(many)]
         self._sent = 0
@@ -226,7 +230,7 @@ class Simulation:
         return {
             "type": "started",
             "shape": body.shape,
-            "key": self._keys[0] if plan.keys == 1 else self._keys[0].rpartition(":")[0],
+            "key": self._key,
             "keys": plan.keys,
             "rate": plan.rate,
             "seconds": plan.seconds,
@@ -234,6 +238,7 @@ class Simulation:
             "limit": body.limit,
             "window": body.window,
             "cost": plan.cost,
+            "said": self._said,
             "at": self._now(),
             "algorithm": algorithm,
         }
@@ -241,7 +246,6 @@ class Simulation:
     def _second(self, second: int, told: dict[str, int], choice: Any) -> dict[str, Any]:
         """What happened since the last time."""
         new = {name: many - told[name] for name, many in self._counts.items()}
-        last = {"last": self._last}
         return {
             "type": "second",
             "second": second,
@@ -249,8 +253,20 @@ class Simulation:
             **new,
             "algorithm": choice.algorithm,
             "epoch": choice.epoch,
-            **last,
+            "last": self._last,
+            "text": self._in_words(new),
+            "answer": _answer_in_words(self._last),
         }
+
+    def _in_words(self, new: dict[str, int]) -> str:
+        """What a second was like, in two sentences."""
+        sent, denied = new["sent"], new["denied"]
+        share = "All are allowed"
+        if denied:
+            share = "All are denied" if denied == sent else f"{denied:,} of them denied"
+        left = 0 if self._last is None else self._last["remaining"]
+        has = f"has {left:,} of {self._said} left" if left else f"has used all of its {self._said}"
+        return f"A simulation sends {sent:,} requests a second. {share}: {self._key} {has}."
 
     def _switch(self, before: str, choice: Any, passed: float) -> dict[str, Any]:
         return {
@@ -263,3 +279,19 @@ class Simulation:
             "reason": choice.reason,
             "after": round(passed, 1),
         }
+
+
+def _answer_in_words(answer: dict[str, Any] | None) -> str:
+    """The last answer.
+
+    >>> _answer_in_words({"allowed": False, "retry_after": 3.14, "backoff_level": 2})
+    'Last answer: denied, level 2, again in 3.1 s.'
+    """
+    if answer is None:
+        return ""
+    if answer["allowed"]:
+        return f"Last answer: allowed, {answer['remaining']:,} left."
+    level, after = answer["backoff_level"], answer["retry_after"]
+    at_level = f", level {level}" if level else ""
+    again = "" if after is None else f", again in {after:.1f} s"
+    return f"Last answer: denied{at_level}{again}."
