@@ -21,7 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from headgate.service.http.dashboard import dashboard_routes
 from headgate.service.live.parts import parts_of
-from headgate.service.live.rows import node_row, rule_row, tests_of
+from headgate.service.live.rows import levels_of, node_row, rule_row, tests_of
 from tests.dashboard import states
 from tests.dashboard.states import THRESHOLDS
 from tests.servers.process import HOST, free_ports
@@ -85,7 +85,8 @@ class Player:
             if hello:
                 await viewer.send_text(json.dumps(self.state.hello))
             tick = self.state.tick
-            words = {"parts": parts_of(tick), "tests": tests_of(tick["traffic"], THRESHOLDS)}
+            tests = tests_of(tick["traffic"], THRESHOLDS)
+            words = {"parts": parts_of(tick), "tests": tests, "levels": levels_of(tick)}
             await viewer.send_text(json.dumps(tick | words))
             await viewer.send_text(json.dumps(self._tables()))
 

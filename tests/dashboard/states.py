@@ -663,6 +663,7 @@ def _shared_key(now: float) -> Frame:
         "key": SHARED,
         "allowed": True,
         "passes_after": 0.0,
+        "remaining": 7,
         "why": "7 left of 90 per minute, by invoices",
         "limits": [limit],
     }
@@ -691,9 +692,11 @@ def _denied_key(now: float) -> Frame:
         "allowed": False,
         "passes_after": 34.2,
         "why": "login-per-address gives 5 in a minute, and all 5 are used; asking again does not delay it",
+        "remaining": 0,
         "limits": [_limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
         "ban": None,
         "override": None,
         "own_limit": None,
+        "settings": [],
         "complete": True,
     }

@@ -43,8 +43,9 @@ class RightsFigures:
     @classmethod
     def from_json(cls, told: list[Any]) -> RightsFigures:
         """Read it back."""
-        *counted, lost, lost_at_us = told
-        return cls(*map(Counter, counted), lost=lost, lost_at_us=lost_at_us)
+        asked, unanswered, received, given, lost, lost_at_us = told
+        counted = Counter(asked), Counter(unanswered), Counter(received), Counter(given)
+        return cls(*counted, lost, lost_at_us)
 
     @classmethod
     def together(cls, every: Iterable[RightsFigures]) -> RightsFigures:

@@ -53,9 +53,8 @@ async function look() {
 function draw() {
   const { allowed, passes_after: after, limits, ban } = answer;
   const why = ban ? `banned by ${ban.by || "somebody"}: ${ban.reason}` : answer.why;
-  const left = Math.min(...limits.filter((one) => one.enforced !== false).map((one) => one.remaining));
   const window = Math.max(1, ...limits.filter((one) => !one.allowed).map((one) => one.window));
-  const [title, when] = allowed ? ["Allowed", Number.isFinite(left) ? `${whole(left)} left` : ""] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
+  const [title, when] = allowed ? ["Allowed", answer.remaining === null ? "" : `${whole(answer.remaining)} left`] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
   const isName = limits.some(({ rule }) => rule && why.startsWith(rule)); // The name of a rule stays as it is.
   $("answer").classList.toggle("denied", !allowed);
   fill($("answer"),
@@ -68,12 +67,11 @@ function draw() {
   if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
 }
 
-const wordsOf = (one) => one.said ?? rateWords(one.limit, one.window);
 
 function limitBlock(one) {
-  const note = one.enforced === false ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";
+  const note = !one.enforced ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";
   return el(one.allowed ? "div.limit" : "div.limit.denied",
-    el("div.pair", el("b", one.name), el("span.sub", `${wordsOf(one)}, ${algorithmName(one.algorithm).toLowerCase()}`)),
+    el("div.pair", el("b", one.name), el("span.sub", `${one.said}, ${algorithmName(one.algorithm).toLowerCase()}`)),
     bar("use", one.limit ? one.used / one.limit : 1),
     el("div.pair.sub", el("span", el("b", `${whole(one.used)} of ${whole(one.limit)}`), " used"), el("span", note)),
     one.rights && el("p.sub", sentence(one.rights.said)),
@@ -87,21 +85,14 @@ function candidate({ algorithm, decides, remaining, allowed, passes_after: after
 
 /** What people have set for the key. */
 function settings() {
-  const { ban, override, rule_overrides: ofRules, own_limit: own, complete } = answer;
-  const line = (what, { by, until, reason, rule }, undo) => {
-    const path = `${pathOf(undo)}?reason=undone%20on%20the%20dashboard${rule ? `&rule=${encodeURIComponent(rule)}` : ""}`;
+  const lines = answer.settings.map(({ what, by, until, reason, undo, rule }) => {
     const end = until ? `until ${clockTime(momentOf(until))}` : "until it is removed";
-    return el("p.sub.pair", el("span.break", el("b", what), ` by ${by || "an operator"}, ${end}${reason ? `: ${reason}` : ""}`),
-      undo && mayOperate() ? el("button.link", { onclick: () => change("DELETE", path, undefined, `${what} is undone.`) }, "Undo") : el("span"));
-  };
-  const rate = ({ limit, window_ms: window }) => rateWords(limit, window / 1000);
-  const lines = [];
-  if (ban) lines.push(line("Banned", ban, "bans"));
-  if (override) lines.push(line(rate(override), override, "overrides"));
-  for (const one of ofRules ?? []) lines.push(line(`${rate(one)} of ${one.rule}`, one, "overrides"));
-  if (own) lines.push(line(`Its own limit, ${rate(own)},`, own));
+    const path = `${pathOf(undo)}?reason=undone%20on%20the%20dashboard${rule ? `&rule=${encodeURIComponent(rule)}` : ""}`;
+    const button = el("button.link", { onclick: () => change("DELETE", path, undefined, `${what} is undone.`) }, "Undo");
+    return el("p.sub.pair", el("span.break", el("b", what), ` by ${by}, ${end}${reason ? `: ${reason}` : ""}`), undo && mayOperate() ? button : el("span"));
+  });
   if (!lines.length) lines.push(el("p.sub", "This key has no ban, override or own limit."));
-  if (complete === false) lines.push(el("p.sub", "Checks may have named other limits for it that this node does not know."));
+  if (!answer.complete) lines.push(el("p.sub", "Checks may have named other limits for it that this node does not know."));
   return lines;
 }
 
@@ -132,7 +123,7 @@ function form(title, fields, label, act) {
 }
 
 function resetForm() {
-  const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? wordsOf(one)}`) ?? [];
+  const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? one.said}`) ?? [];
   return form("Forget what it has used", [el("p.sub", used.length ? `This forgets: ${used.join("; ")}.` : "It has used nothing that is known here.")],
     () => "Reset it", ({ reason }) => change("POST", "/api/reset", { key, reason }, "What it had used is forgotten."));
 }

@@ -23,7 +23,7 @@ from ..telemetry.recorder import TOP_PERIOD_US
 from .history import LiveHistory, Switches
 from .parts import parts_of
 from .regions import cut_off, lately_lost, regions_frame
-from .rows import node_row, rule_row, tests_of
+from .rows import levels_of, node_row, rule_row, tests_of
 from .verdict import Facts, verdict_of
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class LiveFrames:
             "verdict": verdict_of(self._facts(now, figures, latency["p99"], store), now),
         }
         tests = tests_of(frame["traffic"], _thresholds(node))
-        return frame | {"parts": parts_of(frame), "tests": tests}
+        return frame | {"parts": parts_of(frame), "tests": tests, "levels": levels_of(frame)}
 
     async def tables(self) -> Frame:
         """What changes less often."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .verdict import span
+from .verdict import MANY_DENIED, SLOW_US, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 HOT_SHARE: Final = 0.1
 HOT_RATE: Final = 1.0
 """A rule stands out that denies this share of requests, and so many a second."""
+MOST_DENIED: Final = 50.0
+VERY_SLOW: Final = 25.0
+"""In percent and milliseconds: from here on a figure is bad."""
 
 
 def rule_row(row: Frame) -> Frame:
@@ -48,6 +51,22 @@ def node_row(row: Frame, *, alone: bool) -> Frame:
         "req_per_sec": row["req_per_sec"] if is_known else None,
         "p99_us": row["p99_us"] if is_known else None,
     }
+
+
+def levels_of(tick: Mapping[str, Any]) -> dict[str, Frame]:
+    """Figures that have crossed a threshold: their `level`, and a `tag` that says which."""
+    traffic, p99_us = tick["traffic"], tick["latency_us"]["p99"]
+    share = traffic["deny_rate"] if traffic["req_per_sec"] >= HOT_RATE else 0.0
+    return {
+        "denied": _crossed(100 * share, 100 * MANY_DENIED, MOST_DENIED, "%"),
+        "latency": _crossed((p99_us or 0) / 1_000, SLOW_US / 1_000, VERY_SLOW, "ms"),
+    }
+
+
+def _crossed(value: float, warn: float, bad: float, unit: str) -> Frame:
+    if value >= bad:
+        return {"level": "bad", "tag": f"above {bad:g} {unit}"}
+    return {"level": "warn", "tag": f"above {warn:g} {unit}"} if value >= warn else {}
 
 
 def tests_of(traffic: Mapping[str, float], thresholds: Mapping[str, Any]) -> list[Frame]:

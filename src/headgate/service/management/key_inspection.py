@@ -23,10 +23,12 @@ from .blocks import BanResponse
 from .explain import KeyRightsResponse, rights_in, why_banned
 from .key_states import limits_for
 from .keys import Key  # noqa: TC001 - FastAPI reads it
-from .models import KeyLimitResponse, ResponseModel
+from .models import KeyLimitResponse, ResponseModel, moment
 
 if TYPE_CHECKING:
     from ...algorithms import Limit
+    from ...board import Ban
+    from ...board.key_settings import KeyOverride
     from ...engines.base import Usage
     from ..node import Node
     from .key_states import States
@@ -85,6 +87,19 @@ class LimitStateResponse(ResponseModel):
     """Of a limit that is kept by escrow: what this region may admit. The rest of the answer is about that."""
 
 
+class SettingResponse(ResponseModel):
+    """Something that a person has set for a key."""
+
+    what: str
+    """In words."""
+    by: str
+    until: str | None
+    reason: str
+    undo: Literal["bans", "overrides"] | None
+    """Where it can be removed; `null` for a limit that the key has of its own."""
+    rule: str | None
+
+
 class KeyResponse(ResponseModel):
     """Everything that is known of a key."""
 
@@ -93,12 +108,16 @@ class KeyResponse(ResponseModel):
     allowed: bool
     passes_after: float | None
     why: str
+    remaining: int | None
+    """What is left of the limit that has least; `null` if none is enforced."""
     limits: list[LimitStateResponse]
     ban: BanResponse | None
     override: KeyLimitResponse | None
     rule_overrides: list[KeyLimitResponse]
     """Overrides of what single rules give the key."""
     own_limit: KeyLimitResponse | None
+    settings: list[SettingResponse]
+    """The ban, the overrides and the limit of its own, in words."""
     complete: bool
     """False where checks may have named other limits, which would have to be looked for among all keys."""
 
@@ -243,7 +262,8 @@ def _told(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResponse
     """The answer to it all: the ban, or else of the limits that deny the one that does so longest."""
     view = node.board.view_now()
     ban = view.bans.get(key)
-    denying = [one for one in limits if one.enforced and not one.allowed]
+    enforced = [one for one in limits if one.enforced]
+    denying = [one for one in enforced if not one.allowed]
     after: float | None = 0.0
     if ban is not None:
         after = (
@@ -258,28 +278,51 @@ def _told(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResponse
         given = worst.rights.said if worst.rights is not None else f"{worst.used} are used"
         why = f"{worst.name} gives {worst.said}, and {given}"
     else:
-        enforced = [one for one in limits if one.enforced]
         least = min(enforced, key=lambda one: one.remaining)
         why = f"{least.remaining} left of {least.said}" + (
             f", by {least.rule}" if least.rule else ""
         )
     override, own = view.overrides.get(key), view.key_limits.get(key)
+    of_rules = [one[key] for _, one in sorted(view.rule_overrides.items()) if key in one]
+    settings = [] if ban is None else [_setting("Banned", ban, "bans")]
+    if override is not None:
+        settings.append(_setting(limit_in_words(override.limit), override, "overrides"))
+    for one in of_rules:
+        what = f"{limit_in_words(one.limit)} of {one.rule}"
+        settings.append(_setting(what, one, "overrides", one.rule))
+    if own is not None:
+        settings.append(_setting(f"Its own limit, {limit_in_words(own.limit)},", own, None))
     return KeyResponse(
         key=key,
         now=node.board.now_us() / US,
         allowed=ban is None and not denying,
         passes_after=after,
         why=why,
+        remaining=min((one.remaining for one in enforced), default=None),
         limits=limits,
         ban=None if ban is None else BanResponse.of(ban),
         override=None if override is None else KeyLimitResponse.of_entry(override),
-        rule_overrides=[
-            KeyLimitResponse.of_entry(by_key[key])
-            for _, by_key in sorted(view.rule_overrides.items())
-            if key in by_key
-        ],
+        rule_overrides=[KeyLimitResponse.of_entry(one) for one in of_rules],
         own_limit=None if own is None else KeyLimitResponse.of_entry(own),
+        settings=settings,
         complete=isinstance(node.limiter.engine.unguarded, MemoryEngine),
+    )
+
+
+def _setting(
+    what: str,
+    entry: Ban | KeyOverride,
+    undo: Literal["bans", "overrides"] | None,
+    rule: str | None = None,
+) -> SettingResponse:
+    until = None if entry.until_us is None else moment(entry.until_us)
+    return SettingResponse(
+        what=what,
+        by=entry.by or "an operator",
+        until=until,
+        reason=entry.reason,
+        undo=undo,
+        rule=rule,
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headgate.service.live.rows import node_row, rule_row, tests_of as chosen_by
+from headgate.service.live.rows import levels_of, node_row, rule_row, tests_of as chosen_by
 
 NODE: dict[str, Any] = {
     "id": "gw-2",
@@ -79,3 +79,20 @@ def test_each_measure_is_told_with_its_threshold_and_its_share_of_the_bar() -> N
     (burst,) = bucket["measures"]
     assert (burst["name"], burst["text"], burst["share"]) == ("burst ratio, above 3", "–", 0.0)
     assert window["measures"] == []
+
+
+@pytest.mark.parametrize(
+    "rate, share, p99_us, denied, latency",
+    [
+        (659.0, 0.038, 840, {}, {}),
+        (659.0, 0.1, None, {"level": "warn", "tag": "above 10 %"}, {}),
+        (0.5, 1.0, 5_000, {}, {"level": "warn", "tag": "above 5 ms"}),
+        (1.0, 0.5, 25_000, {"level": "bad", "tag": "above 50 %"}, {"level": "bad", "tag": "above 25 ms"}),
+    ],
+)  # fmt: skip
+def test_a_figure_says_which_threshold_it_has_crossed(
+    *, rate: float, share: float, p99_us: int | None, denied: Any, latency: Any
+) -> None:
+    traffic = {"req_per_sec": rate, "deny_rate": share}
+    levels = levels_of({"traffic": traffic, "latency_us": {"p99": p99_us}})
+    assert levels == {"denied": denied, "latency": latency}
