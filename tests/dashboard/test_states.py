@@ -196,10 +196,13 @@ def assert_no_sideways_scrolling(page: Page) -> None:
 
 
 def test_nothing_is_below_the_fold_of_a_laptop_and_nothing_beside_a_small_phone(
-    seen: Watched,
+    seen: Watched, player: Player
 ) -> None:
     steady(seen.page)
     expect(seen.page.get_by_test_id("nodes")).not_to_contain_text("Rights")
+    assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
+    player.play(states.regions)
+    regions(seen.page)
     assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
     for width in (360, 600, 760, 950, 1100, 1280):
         seen.look("dark", (width, 800))
