@@ -319,6 +319,11 @@ def test_everything_can_be_done_with_the_keyboard(seen: Watched) -> None:
     said(page, "key-answer", "Denied")
     assert page.evaluate("decodeURIComponent(location.hash)") == f"#key={states.DENIED}"
     page.keyboard.press("Escape")
+    page.get_by_role("link", name="Close").click()
+    expect(page.get_by_test_id("tab-keys")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("i")
+    expect(page.locator("#recent")).to_contain_text(states.DENIED)
+    expect(page.get_by_test_id("key-answer")).to_be_hidden()
     page.keyboard.press("s")
     expect(page.get_by_test_id("tab-simulate")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("k")

@@ -12,7 +12,7 @@ let timer = 0;
 
 /** Show a key; without one, those that were looked at before. */
 export function inspect(wanted) {
-  key = wanted;
+  key = wanted || null;
   answer = null;
   clearTimeout(timer);
   set($("no-key"), { hidden: key !== null });
@@ -25,6 +25,7 @@ export function inspect(wanted) {
   close();
   fill($("inspected-key"), keyText(key));
   fill($("answer"), el("p.soft", "Asking …"));
+  $("answer").classList.remove("denied");
   for (const id of ["limits", "settings", "act-result", "explained"]) fill($(id));
   for (const [name, prefix] of [["ip", "ip:"], ["user_id", "user:"]]) $("explain").elements[name].value = key.startsWith(prefix) ? key.slice(prefix.length) : "";
   look();
@@ -66,7 +67,6 @@ function draw() {
   [...$("acts").children].forEach(forOperators);
   if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
 }
-
 
 function limitBlock(one) {
   const note = !one.enforced ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";

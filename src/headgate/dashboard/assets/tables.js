@@ -17,16 +17,18 @@ function ruleRows({ checks, rules }) {
     .sort((a, b) => b.all - a.all || b.allowed - a.allowed);
 }
 
+const rateText = (rate) => (rate > 0 ? short(rate) : "–");
+
 /** One row of the rules. Without `isWhole` it has no last column, and moves at once when rows are sorted. */
 function ruleRow(row, isWhole = true) {
   const { rule, name, mode, algorithm, adaptive, choice, gives, allowed, denials } = row;
   const about = `${row.limit}, by ${row.by}`;
   const chosen = adaptive && (choice?.pinned_by ? `pinned by ${choice.pinned_by}` : "chosen by adaptive");
-  const denied = mode === "shadow" ? `(${short(denials)})` : short(denials || NaN);
+  const denied = mode === "shadow" ? `(${short(denials)})` : rateText(denials);
   return el(row.hot ? "tr.hot" : "tr", { row: isWhole ? rule : undefined },
     el("td", { title: `${name}: ${about}` }, el("span.name", name), " ", tag(mode !== "enforced" ? mode : row.percent < 100 && `${row.percent} %`), el("div.sub", about)),
     el("td.optional-2", el("div.chosen", { "data-algorithm": algorithm }, el("span.tone", icon(algorithm)), el("div", algorithmName(algorithm), chosen && el("div.sub", chosen)))),
-    [short(allowed || NaN), denied, allowed + denials > 0 ? `${percent(row.share)} %` : "–"].map((text) => el("td.number", text)),
+    [rateText(allowed), denied, allowed + denials > 0 ? `${percent(row.share)} %` : "–"].map((text) => el("td.number", text)),
     isWhole && el("td.optional-1", gives ? tag(gives, gives === "nothing" ? ".bad" : "") : el("canvas", { "aria-hidden": "true" })));
 }
 
