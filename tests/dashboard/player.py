@@ -23,7 +23,6 @@ from headgate.service.http.dashboard import dashboard_routes
 from headgate.service.live.parts import parts_of
 from headgate.service.live.rows import levels_of, node_row, rule_row, tests_of
 from tests.dashboard import states
-from tests.dashboard.states import THRESHOLDS
 from tests.servers.process import HOST, free_ports
 
 if TYPE_CHECKING:
@@ -36,6 +35,25 @@ if TYPE_CHECKING:
     from tests.dashboard.states import State
 
 TOKEN = "right-token"  # noqa: S105 - of a service that plays
+
+
+def tick_of(state: State) -> states.Frame:
+    """The last second of a state, with the words that the service adds."""
+    tick = state.tick
+    tests = tests_of(tick["traffic"], states.THRESHOLDS)
+    return tick | {"parts": parts_of(tick), "tests": tests, "levels": levels_of(tick)}
+
+
+def tables_of(state: State) -> states.Frame:
+    """The tables of a state, with the words that the service adds."""
+    tables, alone = state.tables, state.tick["seen"] == "node"
+    nodes = [node_row(one, alone=alone) for one in tables["nodes"]["rows"]]
+    rules = [rule_row(one) for one in tables["rules"]["rows"]]
+    return tables | {
+        "nodes": tables["nodes"] | {"rows": nodes},
+        "rules": tables["rules"] | {"rows": rules},
+        "checks": rule_row(tables["checks"]),
+    }
 
 
 class Player:
@@ -84,21 +102,8 @@ class Player:
         with contextlib.suppress(RuntimeError):
             if hello:
                 await viewer.send_text(json.dumps(self.state.hello))
-            tick = self.state.tick
-            tests = tests_of(tick["traffic"], THRESHOLDS)
-            words = {"parts": parts_of(tick), "tests": tests, "levels": levels_of(tick)}
-            await viewer.send_text(json.dumps(tick | words))
-            await viewer.send_text(json.dumps(self._tables()))
-
-    def _tables(self) -> dict[str, Any]:
-        """The tables, with the words that the service adds."""
-        tables, alone = self.state.tables, self.state.tick["seen"] == "node"
-        nodes, rules = ([*tables[name]["rows"]] for name in ("nodes", "rules"))
-        return tables | {
-            "nodes": tables["nodes"] | {"rows": [node_row(one, alone=alone) for one in nodes]},
-            "rules": tables["rules"] | {"rows": [rule_row(one) for one in rules]},
-            "checks": rule_row(tables["checks"]),
-        }
+            await viewer.send_text(json.dumps(tick_of(self.state)))
+            await viewer.send_text(json.dumps(tables_of(self.state)))
 
     async def tick(self) -> None:
         """Go on, second by second."""

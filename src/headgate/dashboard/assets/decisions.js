@@ -10,7 +10,7 @@ const measure = ({ name, leave, text, share }) => [el("div.measure", { title: le
 export function drawDecisions() {
   const { tick } = shown();
   if (!tick) return;
-  const { tests, choice: { algorithm: chosen, pinned_by: pinned, agree }, board } = tick;
+  const { tests = [], choice: { algorithm: chosen, pinned_by: pinned, agree }, board } = tick;
   const isKept = board?.state === "stale";
   const boxes = tests.map(({ algorithm, when, measures }) => {
     const wins = algorithm === chosen;

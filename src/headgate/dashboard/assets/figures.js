@@ -85,7 +85,7 @@ function figure(id, colours, { value, sub, level = "ok", tag: warning, spark, co
 export function drawFigures(colours) {
   const { tick, tables } = shown();
   if (!tick) return;
-  const { traffic, latency_us: { p50, p95, p99 }, choice, levels } = tick;
+  const { traffic, latency_us: { p50, p95, p99 }, choice, levels = {} } = tick; // Older nodes say less.
   const { req_per_sec: rate, deny_rate: share, burst_ratio: burst, total_requests: total } = traffic;
   const past = (name, more = 0) => state.history.values(lastSecond(), state.range + more, name);
   const [allowed, denied] = [past("allowed", 9), past("denied", 9)];

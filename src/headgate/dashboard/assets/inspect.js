@@ -85,7 +85,7 @@ function candidate({ algorithm, decides, remaining, allowed, passes_after: after
 
 /** What people have set for the key. */
 function settings() {
-  const lines = answer.settings.map(({ what, by, until, reason, undo, rule }) => {
+  const lines = (answer.settings ?? []).map(({ what, by, until, reason, undo, rule }) => {
     const end = until ? `until ${clockTime(momentOf(until))}` : "until it is removed";
     const path = `${pathOf(undo)}?reason=undone%20on%20the%20dashboard${rule ? `&rule=${encodeURIComponent(rule)}` : ""}`;
     const button = el("button.link", { onclick: () => change("DELETE", path, undefined, `${what} is undone.`) }, "Undo");
