@@ -133,7 +133,7 @@ class BoardStore(Protocol):
         """Send this node's part and get everybody's, in one step."""
 
     async def change(self, name: str, value: bytes | None, until_us: int | None) -> bytes | None:
-        """Store a value under a name, permanently or until then, or remove it; return the old one once it is durable."""
+        """Store a value under a name, permanently or until then, or remove it; return the old value once durable."""
 
     async def agree(self, proposal: ChoiceProposal) -> StoredChoice:
         """Replace a choice if it has the expected epoch, in one step; return the stored choice."""

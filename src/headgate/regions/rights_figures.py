@@ -1,4 +1,4 @@
-"""What became of rights between regions: of all keys, as one node has seen it, and of one key, as its region has it."""
+"""Figures about rights: of all keys, as seen by one node, and of one key, as recorded by its region."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RightsFigures:
-    """What one node has done for rights since it started, by the other region."""
+    """A node's traffic in rights since it started, by the other region."""
 
     asked: Counter[str] = field(default_factory=Counter)
-    """How often another region was asked."""
+    """Asks sent to it."""
     unanswered: Counter[str] = field(default_factory=Counter)
-    """How often it did not answer."""
+    """Asks that it did not answer."""
     received: Counter[str] = field(default_factory=Counter)
     """Units that it granted."""
     given: Counter[str] = field(default_factory=Counter)
     """Units that it was granted."""
     lost: int = 0
-    """Units that were taken off in one region and did not get to the other: nobody has them until the window ends.
+    """Units that were taken off in one region and did not reach the other: nobody has them until the window ends.
 
-    A message that is lost on its way is not among them: who sent it does not know."""
+    Messages lost on the way are not included: the sender does not know about them."""
 
 
 class RightsHeld(NamedTuple):
-    """Rights of one region in all windows that one node has asked or given rights of."""
+    """The rights of a region in all windows in which this node has asked for or given rights."""
 
     windows: int
-    """How many windows of keys these are."""
+    """The number of these windows."""
     units: int
-    """Its shares, and what was granted to it, less what this node has given away."""
+    """Shares and grants received, minus what this node has given away."""
 
 
 class KeyRights(NamedTuple):
-    """The rights of one region in the window of a key that is under way."""
+    """The rights of a region in the current window of a key."""
 
     limit: int
-    """What all regions may admit together."""
+    """The units that all regions together may admit."""
     share: int
-    """What it began with."""
+    """The units that it started with."""
     received: Mapping[str, int]
-    """What others have granted to it, by region."""
+    """Units granted to it, by region."""
     given: Mapping[str, int]
-    """What it has granted to others, by region."""
+    """Units that it granted to others, by region."""
     admitted: int
-    """What it has admitted itself; and what it took off and could not give."""
+    """Units that it admitted, including those taken off that could not be given."""
     left: int
-    """What it can still admit."""
+    """Units that it can still admit."""
