@@ -132,7 +132,7 @@ local function reserve(request)
             })
         end
     end
-    if request.is_over then -- The name belonged to an earlier reservation.
+    if request.is_over then -- An ended reservation had the same name.
         call('DEL', request.record)
     end
     call('RPUSH', request.record, unpack(record))
