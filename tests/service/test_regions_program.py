@@ -112,7 +112,7 @@ if child:
 """
 
 
-def test_a_child_and_its_parent_each_report_their_own_admissions_even_if_they_end_at_once(
+def test_a_child_and_its_parent_each_report_their_own_admissions(
     regions: tuple[Region, Region],
 ) -> None:
     eu, us = regions

@@ -58,7 +58,7 @@ class Panel(NamedTuple):
     top: float
     """The value at its upper edge."""
     colour: str
-    told: str
+    form: str
     """The format of values."""
 
 
@@ -112,8 +112,8 @@ def _title(replay: TrafficReplay) -> Iterator[str]:
         f"adaptive, {limit.limit} in {limit.window_us / 1e6:g} s a key{burst}",
         colour=FAINT,
     )
-    told = f"{replay.allowed:,} admitted, {replay.denied:,} denied"
-    yield text(WIDTH - RIGHT, 30, told, size=15, weight=600, anchor="end")
+    form = f"{replay.allowed:,} admitted, {replay.denied:,} denied"
+    yield text(WIDTH - RIGHT, 30, form, size=15, weight=600, anchor="end")
     alone = ", ".join(f"{NAMES[name]} {many:,}" for name, many in replay.alone.items())
     yield text(WIDTH - RIGHT, 50, f"each alone would admit: {alone}", colour=FAINT, anchor="end")
     x = float(LEFT)
@@ -190,7 +190,7 @@ def _line(
     values: Sequence[float],
     marks: tuple[float, float],
 ) -> Iterator[str]:
-    y0, top, colour, told = panel
+    y0, top, colour, form = panel
     base = y0 + LINES
 
     def y(value: float) -> float:
@@ -199,10 +199,10 @@ def _line(
     yield text(LEFT, y0 - 8, words, colour=FAINT)
     for tick in ticks(top, 2):
         yield f"<path d='M{LEFT} {y(tick):.1f}H{WIDTH - RIGHT}' stroke='{GRID}'/>"
-        yield text(LEFT - 8, y(tick) + 4, format(tick, told), size=11, colour=FAINT, anchor="end")
+        yield text(LEFT - 8, y(tick) + 4, format(tick, form), size=11, colour=FAINT, anchor="end")
     for value, name in zip(marks, ("enter", "leave"), strict=True):
         yield f"<path d='M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}' stroke='{FAINT}' stroke-dasharray='4 3'/>"
-        label = f"{name} {format(value, told)}"
+        label = f"{name} {format(value, form)}"
         yield text(WIDTH - RIGHT - 4, y(value) - 3, label, size=10, colour=FAINT, anchor="end")
     points = " ".join(f"{_x(replay, at):.1f},{y(value):.1f}" for at, value in _thinned(values))
     yield f"<polyline points='{points}' fill='none' stroke='{colour}' stroke-width='2' stroke-linejoin='round'/>"

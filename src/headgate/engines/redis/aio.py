@@ -213,13 +213,13 @@ class AsyncRedisEngine(Shell):
         if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
             state.spawn(self._send_carefully(state, batch.routed(slot), batch, first=reply))
             return
-        heard = type(reply) is list
-        if heard and link is not None:
+        answered = type(reply) is list
+        if answered and link is not None:
             self._topology.answered(link.address)
-        state.batchers[slot].done(batch, heard=heard)
+        state.batchers[slot].done(batch, answered=answered)
         if self.meter.on_batch is not None:
             self.meter.on_batch(state.time() - batch.since, len(batch))
-        if not heard and isinstance(reply, Unanswered):
+        if not answered and isinstance(reply, Unanswered):
             fail(batch, unanswered(reply))
             return
         try:

@@ -51,14 +51,14 @@ class Batcher:
         slot: int,
         send: Sender,
         limits: tuple[int, int, float],
-        on_heard: Callable[[], None],
+        on_first_answer: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._slot = slot
         self._send = send
         self._max_batch, self._max_in_flight, self._deadline = limits
-        self._on_heard = on_heard
-        self._is_heard = False
+        self._on_first_answer = on_first_answer
+        self._has_answered = False
         self._queue: deque[Waiting] = deque()
         self._sent: dict[int, PendingBatch] = {}
         """Batches that still have waiting callers, in the order they were sent, by their `id`."""
@@ -100,19 +100,19 @@ class Batcher:
                 fail_one(self._queue.pop(), too_many_wait(MAX_QUEUED))
         return future
 
-    def done(self, batch: PendingBatch, *, heard: bool = False) -> None:
+    def done(self, batch: PendingBatch, *, answered: bool = False) -> None:
         """Called when a call has returned: send the next one before distributing the answers, to keep the server busy.
 
-        `heard` means that an answer has just arrived on its link.
+        `answered` means that an answer has just arrived on its link.
         """
         self._in_flight -= 1
         self._sent.pop(id(batch), None)
-        if heard and not self._is_heard:
-            self._is_heard = True
-            self._on_heard()
+        if answered and not self._has_answered:
+            self._has_answered = True
+            self._on_first_answer()
         if self._queue:
             self._flush()
-        elif heard and not self._in_flight and len(batch) == 1:
+        elif answered and not self._in_flight and len(batch) == 1:
             self._send_at_once_until = self._loop.time() + FRESH
 
     def hurry(self, deadline: float) -> None:

@@ -26,7 +26,7 @@ class NotConnected(NotSent):
 
 
 class Answered(NotSent):
-    """A server answered, but not usefully: it does not know who is responsible, or cannot serve us yet."""
+    """A server answered, but not usefully: it does not know the responsible server, or cannot serve us yet."""
 
 
 class Unanswered(Exception):  # noqa: N818 - it is an outcome

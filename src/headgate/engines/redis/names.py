@@ -58,11 +58,11 @@ async def addresses_of_async(host: str) -> list[str]:
         if not looking.done():
             looking.set_result(found)
 
-    def tell(found: Found) -> None:
+    def on_result(found: Found) -> None:
         with suppress(RuntimeError):  # The loop has ended.
             loop.call_soon_threadsafe(resolve, found)
 
-    _lookups.begin(host, tell)
+    _lookups.begin(host, on_result)
     found: Found
     try:
         found = await asyncio.wait_for(looking, _patience(host, None))
@@ -84,21 +84,21 @@ class Lookups:
         self._lock = threading.Lock()
         self.under_way = {}
 
-    def begin(self, host: str, tell: Callable[[Found], None]) -> None:
-        """Call `tell` with the result, from another thread."""
+    def begin(self, host: str, on_result: Callable[[Found], None]) -> None:
+        """Call `on_result` with the result, from another thread."""
         with self._lock:
             if host in self.under_way:
-                self.under_way[host].append(tell)
+                self.under_way[host].append(on_result)
                 return
             start_new_thread(self._look_up, (host,))
-            self.under_way[host] = [tell]
+            self.under_way[host] = [on_result]
 
     def _look_up(self, host: str) -> None:
         found = _looked_up(host)
         with self._lock:
             waiting = self.under_way.pop(host, [])
-        for tell in waiting:
-            tell(found)
+        for on_result in waiting:
+            on_result(found)
 
 
 _lookups: Final = Lookups()

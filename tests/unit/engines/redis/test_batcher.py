@@ -36,7 +36,7 @@ class Store:
     def __init__(self, deadline: float = SOON, max_in_flight: int = 2) -> None:
         self.sent: list[list[str]] = []
         self.silent = False
-        self.heard = True
+        self.answered = True
         limits = (100, max_in_flight, deadline)
         loop = asyncio.get_running_loop()
         self.batcher = Batcher(loop, 0, self._send, limits, lambda: None)
@@ -55,7 +55,7 @@ class Store:
             asyncio.get_running_loop().call_soon(self._answer, batch, names)
 
     def _answer(self, batch: PendingBatch, names: list[Any]) -> None:
-        self.batcher.done(batch, heard=self.heard)
+        self.batcher.done(batch, answered=self.answered)
         for waiting, name in zip(batch, names, strict=True):
             waiting[0].set_result(name)
 
@@ -192,7 +192,7 @@ def test_a_later_request_waits_until_the_loop_has_checked_the_link(
 def test_a_request_after_an_unanswered_one_waits_for_the_tick() -> None:
     async def main() -> None:
         store = Store()
-        store.heard = False
+        store.answered = False
         await store.ask(plain("first"))
         again = store.ask(plain("again"))
         assert store.sent == [["first"]]
