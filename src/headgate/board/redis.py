@@ -142,9 +142,8 @@ class RedisStore:
 @cache
 def _script(name: str) -> Script:
     text = (files(__package__) / "lua" / f"{name}.lua").read_bytes()
-    digest = sha1(
-        text, usedforsecurity=False
-    ).hexdigest()  # Redis identifies scripts by this digest.
+    # Redis identifies scripts by this digest.
+    digest = sha1(text, usedforsecurity=False).hexdigest()
     return Script(name, text, digest.encode())
 
 

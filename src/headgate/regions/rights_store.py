@@ -149,7 +149,6 @@ def _some(regions: Sequence[str], units: Sequence[int]) -> dict[str, int]:
 @cache
 def _script() -> Script:
     text = (files(__package__) / "lua" / "rights.lua").read_bytes()
-    digest = sha1(
-        text, usedforsecurity=False
-    ).hexdigest()  # Redis identifies scripts by this digest.
+    # Redis identifies scripts by this digest.
+    digest = sha1(text, usedforsecurity=False).hexdigest()
     return Script("rights", text, digest.encode())

@@ -109,7 +109,7 @@ class AsyncEtcdClient:
         known: Sequence[Condition],
         others: Sequence[str],
     ) -> Exchanged:
-        """Write, and read all keys that begin with `prefix`; also `others`, unless they are unchanged.
+        """Write, and read all keys that begin with `prefix`; also `others`, unless `known` holds.
 
         Atomic, and sent only once.
         """

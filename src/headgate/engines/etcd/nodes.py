@@ -39,8 +39,7 @@ class EtcdNodes:
         connect: Callable[[EtcdOptions], Store] = AsyncEtcdClient,
     ) -> None:
         self._cluster_clock = ClusterClock() if clock is None else None
-        # type: ignore[assignment] # One of them is not None.
-        self.clock: Clock = self._cluster_clock or clock
+        self.clock: Clock = self._cluster_clock or clock  # type: ignore[assignment] # One is not None.
         self.serving: list[Shard | None] = []
         """The shards that this process decides, by number; empty until their number is known."""
         self.changed = Bell()

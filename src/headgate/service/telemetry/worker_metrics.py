@@ -54,8 +54,7 @@ class WorkerMetrics:
         """Write the file for the other workers."""
         if self._file is None:
             return
-        # type: ignore[arg-type]  # Tuples are lists in JSON.
-        page = WorkerPage(self._now(), self._figures())
+        page = WorkerPage(self._now(), self._figures())  # type: ignore[arg-type]  # Tuples are lists in JSON.
         beside = self._file.with_suffix(".new")
         try:
             beside.write_bytes(msgspec.json.encode(page))
