@@ -103,7 +103,7 @@ def test_bans_and_overrides_are_shown_with_who_set_them() -> None:
     inside(story)
 
 
-def test_a_limit_that_denies_the_key_is_told_although_the_default_shares_its_count() -> None:
+def test_a_limit_that_denies_the_key_is_shown_although_the_default_shares_its_count() -> None:
     async def story(service: Inside) -> None:
         for _ in range(4):
             await service.ask("POST", "/check", {"key": "k", "limit": 3, "window": 60})
@@ -150,7 +150,7 @@ async def simulated(service: Inside, **body: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_simulation_is_real_traffic_and_tells_what_came_of_it() -> None:
+def test_a_simulation_is_real_traffic_and_reports_its_results() -> None:
     """It takes as long as it was told to."""
 
     async def story(service: Inside) -> None:
@@ -198,7 +198,7 @@ def test_a_simulation_spreads_over_its_keys() -> None:
         ({"shape": "steady", "more": 1}, "more"),
     ],
 )
-def test_a_simulation_that_cannot_be_is_refused(body: dict[str, Any], field: str) -> None:
+def test_an_invalid_simulation_is_refused(body: dict[str, Any], field: str) -> None:
     async def story(service: Inside) -> None:
         answer = await service.ask("POST", "/api/simulate", body)
         assert answer.status_code == 422, answer.text

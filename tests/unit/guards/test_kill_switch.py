@@ -63,7 +63,7 @@ def test_one_rule_is_off_and_the_others_hold(switch: KillSwitch, limiter: Limite
     assert login(limiter) == (False, ["login"])
 
 
-def test_what_makes_no_sense_is_refused_as_ever(switch: KillSwitch, limiter: Limiter) -> None:
+def test_invalid_calls_are_still_refused(switch: KillSwitch, limiter: Limiter) -> None:
     switch.turn_off()
     for key, cost in (("", 1), ("k", -1), (5, 1)):
         with pytest.raises(UsageError):

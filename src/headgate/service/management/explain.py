@@ -32,7 +32,7 @@ Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
 class RequestBody(RequestModel):
-    """What is known of a request; as for `POST /decide`, which takes the same and no more."""
+    """The description of a request, with the same fields as `POST /decide`."""
 
     method: str = "GET"
     path: str = "/"
@@ -46,7 +46,7 @@ class RequestBody(RequestModel):
 
 
 class ExplainBody(RequestModel):
-    """Either a request, for the rules, or a key with what a check would name."""
+    """Either a request, for the rules, or a key with the parameters of a check."""
 
     request: RequestBody | None = None
     key: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
@@ -61,13 +61,13 @@ class KeyRightsResponse(ResponseModel):
     """The rights of this region in the window of one key."""
 
     limit: int
-    """What all regions may admit together."""
+    """The units that all regions together may admit."""
     share: int
-    """What it began with."""
+    """The units that it started with."""
     received: dict[str, int]
-    """What others have granted to it."""
+    """Units granted to it by others."""
     given: dict[str, int]
-    """What it has granted to others."""
+    """Units that it granted to others."""
     admitted: int
     left: int
     said: str
@@ -75,7 +75,7 @@ class KeyRightsResponse(ResponseModel):
 
 
 class ExplainResponse(ResponseModel):
-    """What would be answered now, when it will pass, and why."""
+    """What the answer would be now, when it will pass, and why."""
 
     allowed: bool
     passes_after: float | None
@@ -83,15 +83,15 @@ class ExplainResponse(ResponseModel):
     why: str
     limit: LimitResponse | None = None
     limit_from: Literal["override", "key", "check", "default", "rules"]
-    """Who says which limit holds."""
+    """Where the limit comes from."""
     answers: list[dict[str, Any]]
-    """What every limit that applies would answer."""
+    """The answer of every limit that applies."""
     trace: dict[str, Any] | None = None
     """For a request: every rule, and why it applies or not."""
     admitted_by_region: dict[str, dict[str, int]] | None = None
-    """For a request: what each region has admitted of limits that regions merge, as far as it counts, by rule."""
+    """For a request: what each region has admitted of merged limits, as far as it still counts, by rule."""
     rights: dict[str, KeyRightsResponse] | None = None
-    """For a request: the rights of this region in limits that are kept by escrow, by rule."""
+    """For a request: the rights of this region in limits with escrow, by rule."""
 
 
 def router(node: Node) -> APIRouter:
@@ -101,9 +101,9 @@ def router(node: Node) -> APIRouter:
 
     @made.post("/explain", summary="Explain what the answer would be", **needs("viewer"))
     async def explain(body: ExplainBody) -> ExplainResponse:
-        """Takes nothing. With `request`, every rule says whether it applies.
+        """Takes nothing. With `request`, every rule shows whether it applies.
 
-        With `key`, the limit that holds for it does.
+        With `key`, the limit in force for it is used.
         """
         if (body.request is None) is (body.key is None):
             raise UsageError("give either request, for the rules, or key, for a check")
@@ -207,7 +207,7 @@ async def _of_key(node: Node, body: ExplainBody) -> ExplainResponse:
 
 
 def _ban_on(node: Node, charges: tuple[Charge, ...]) -> Decision | None:
-    """What the guard would answer if these were taken, not only looked at: a denial if a key is banned."""
+    """The guard's answer if these were taken instead of peeked: a denial if a key is banned."""
     answer = node.key_settings.before(Asked(charges))
     return answer if isinstance(answer, Decision) else None
 
@@ -238,6 +238,6 @@ def _limit(
 
 
 def _plain(decision: Decision) -> dict[str, Any]:
-    """An answer as the check API would tell it."""
+    """An answer in the form of the check API."""
     fields: dict[str, Any] = json.loads(encode(answer_of(decision)))
     return fields

@@ -1,7 +1,7 @@
 """`GET /api/keys/{key}`: everything about one key, what the answer would be now, and why.
 
-Takes nothing. An adaptive limit is asked three times, once for each of its candidates: they share one state, so their
-answers show what a switch would change, and what it would not.
+Takes nothing. An adaptive limit is evaluated three times, once per candidate: they share one state, so their answers
+show what a switch would change, and what not.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CandidateResponse(ResponseModel):
 
 
 class LimitStateResponse(ResponseModel):
-    """What a key has used of one limit, and what it would be answered."""
+    """What a key has used of one limit, and the answer it would get."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -68,10 +68,10 @@ class LimitStateResponse(ResponseModel):
     said: str
     """The limit in words."""
     source: Source = Field(serialization_alias="from")
-    """Who says that it holds."""
+    """Where it comes from."""
     algorithm: str
     decides: str
-    """The algorithm that answers; of an adaptive limit, the one that is chosen now."""
+    """The algorithm that answers; for an adaptive limit, the one that is chosen now."""
     in_use: bool
     used: int
     remaining: int
@@ -101,7 +101,7 @@ class SettingResponse(ResponseModel):
 
 
 class KeyResponse(ResponseModel):
-    """Everything that is known of a key."""
+    """Everything that is known about a key."""
 
     key: str
     now: float
@@ -114,12 +114,12 @@ class KeyResponse(ResponseModel):
     ban: BanResponse | None
     override: KeyLimitResponse | None
     rule_overrides: list[KeyLimitResponse]
-    """Overrides of what single rules give the key."""
+    """Overrides of single rules for the key."""
     own_limit: KeyLimitResponse | None
     settings: list[SettingResponse]
     """The ban, the overrides and the limit of its own, in words."""
     complete: bool
-    """False where checks may have named other limits, which would have to be looked for among all keys."""
+    """False if checks may have named other limits, which would have to be searched for among all keys."""
 
 
 class Holding(NamedTuple):
@@ -137,22 +137,22 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/keys/{key:key}", summary="Inspect a key", **needs("viewer"))
     async def inspect(key: Key) -> KeyResponse:
-        """What the key has used of each limit, what it would be answered now, and why.
+        """What the key has used of each limit, the answer it would get now, and why.
 
-        Limits that it has not used are left out, but for the one that holds for a check which names none.
+        Unused limits are left out, except for the limit of a check that names none.
         """
         require_key(key)
         shown = [await _state(node, key, holding) for holding in _holding(node, key)]
         limits = [
             one for one in shown if one.in_use or one.rule is None or one.source == "override"
         ]
-        return _told(node, key, limits)
+        return _response(node, key, limits)
 
     return made
 
 
 def _holding(node: Node, key: str) -> list[Holding]:
-    """What holds for a check that names no limit, and what rules count the key by."""
+    """The limits in force for a check without a limit, and those by which rules count the key."""
     view = node.board.view_now()
     own = view.limits.get(key)
     if own is None:
@@ -171,12 +171,12 @@ def _holding(node: Node, key: str) -> list[Holding]:
         for rule, limit in _states(node, key)
         if rule is None and (None, limit.identity) not in known
     ]
-    # What denies the key is told, even where it shares its count with another limit.
-    told = {_numbers(limit) for limit in [*(one.limit for one in found if not one.rule), *named]}
+    # A limit that denies the key is shown, even if it shares its count with another.
+    listed = {_numbers(limit) for limit in [*(one.limit for one in found if not one.rule), *named]}
     named += [
         limit
         for rule, limit in node.recorder.blocking(key)
-        if rule is None and _numbers(limit) not in told
+        if rule is None and _numbers(limit) not in listed
     ]
     return found + [Holding(None, limit, "check") for limit in named]
 
@@ -186,7 +186,7 @@ def _numbers(limit: Limit) -> tuple[str, int, int | None]:
 
 
 def _states(node: Node, key: str) -> States:
-    """All states of a key, where they can be found without looking at every key."""
+    """All states of a key, if they can be found without scanning all keys."""
     engine = node.limiter.engine.unguarded
     if isinstance(engine, MemoryEngine):
         return engine.scoped(node.settings.namespace).states_of(key)
@@ -239,7 +239,7 @@ async def _state(node: Node, key: str, holding: Holding) -> LimitStateResponse:
 
 
 async def _usage(node: Node, key: str, limit: Limit, rule: str | None) -> Usage:
-    """Asked behind the guards: they would put the chosen algorithm in the place of each candidate."""
+    """Read behind the guards: they would replace each candidate with the chosen algorithm."""
     engine: Any = node.limiter.engine.unguarded.scoped(node.settings.namespace)
     usage = engine.usage(key, limit, rule)
     found: Usage = await usage if isawaitable(usage) else usage
@@ -258,8 +258,8 @@ def _candidate(name: str, usage: Usage, *, decides: bool) -> CandidateResponse:
     )
 
 
-def _told(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResponse:
-    """The answer to it all: the ban, or else of the limits that deny the one that does so longest."""
+def _response(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResponse:
+    """The overall answer: the ban, or else the limit that denies for longest."""
     view = node.board.view_now()
     ban = view.bans.get(key)
     enforced = [one for one in limits if one.enforced]
