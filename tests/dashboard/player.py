@@ -21,6 +21,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from headgate.service.http.dashboard import dashboard_routes
 from headgate.service.live.parts import parts_of
+from headgate.service.live.rows import levels_of, node_row, rule_row, tests_of
 from tests.dashboard import states
 from tests.servers.process import HOST, free_ports
 
@@ -34,6 +35,25 @@ if TYPE_CHECKING:
     from tests.dashboard.states import State
 
 TOKEN = "right-token"  # noqa: S105 - of a service that plays
+
+
+def tick_of(state: State) -> states.Frame:
+    """The last second of a state, with the words that the service adds."""
+    tick = state.tick
+    tests = tests_of(tick["traffic"], states.THRESHOLDS)
+    return tick | {"parts": parts_of(tick), "tests": tests, "levels": levels_of(tick)}
+
+
+def tables_of(state: State) -> states.Frame:
+    """The tables of a state, with the words that the service adds."""
+    tables, alone = state.tables, state.tick["seen"] == "node"
+    nodes = [node_row(one, alone=alone) for one in tables["nodes"]["rows"]]
+    rules = [rule_row(one) for one in tables["rules"]["rows"]]
+    return tables | {
+        "nodes": tables["nodes"] | {"rows": nodes},
+        "rules": tables["rules"] | {"rows": rules},
+        "checks": rule_row(tables["checks"]),
+    }
 
 
 class Player:
@@ -82,9 +102,8 @@ class Player:
         with contextlib.suppress(RuntimeError):
             if hello:
                 await viewer.send_text(json.dumps(self.state.hello))
-            tick = self.state.tick
-            await viewer.send_text(json.dumps(tick | {"parts": parts_of(tick)}))
-            await viewer.send_text(json.dumps(self.state.tables))
+            await viewer.send_text(json.dumps(tick_of(self.state)))
+            await viewer.send_text(json.dumps(tables_of(self.state)))
 
     async def tick(self) -> None:
         """Go on, second by second."""

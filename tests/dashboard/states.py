@@ -15,6 +15,8 @@ Frame = dict[str, Any]
 
 HOSTILE: Final = "<img src=x onerror=alert(1)>"
 DENIED: Final = "ip:203.0.113.9"
+SHARED: Final = "partner:globex"
+"""A key whose limit regions share."""
 THRESHOLDS: Final = {
     "burst": {"enter": 3.0, "leave": 1.5},
     "abuse": {"enter": 0.5, "leave": 0.3},
@@ -105,6 +107,7 @@ def steady(now: float) -> State:
         },
         "board": {"state": "ok", "age": 0.6, "problem": None},
         "rules": {"state": "ok", "revision": 41, "count": 23, "age": 0.0, "problem": None},
+        "regions": None,
         "degraded": None,
         "loop_lag_us": 3_000,
         "viewers": 3,
@@ -279,7 +282,7 @@ def empty(now: float) -> State:
     state.tables |= {
         "nodes": {"total": 1, "rows": [_node("laptop", "127.0.0.1:8080", 0.0, None, you=True)]},
         "rules": {"total": 0, "rows": []},
-        "checks": {"allowed": 0.0, "denied": 0.0},
+        "checks": _checks(0.0),
         "blocked": {"total": 0, "bans": 0, "rows": []},
         "top": {"period": [60.0, 120.0], "rows": []},
     }
@@ -330,7 +333,7 @@ def simulated(now: float) -> State:
         },
     }
     state.tables |= {
-        "checks": {"allowed": 0.0, "denied": 30.0},
+        "checks": _checks(30.0),
         "blocked": {
             "total": 1,
             "bans": 0,
@@ -364,6 +367,44 @@ def draining(now: float) -> State:
     problem = {"code": "draining", "level": "warn", "text": text, "since": now - 2}
     state.tick["verdict"] = {"level": "warn", "text": text, "problems": [problem]}
     state.tables["nodes"]["rows"][0]["draining"] = True
+    return state
+
+
+def regions(now: float) -> State:
+    """One of three regions that share limits by escrow; some units got lost between them."""
+    state = steady(now)
+    state.tick["regions"] = {
+        "here": "eu",
+        "others": [
+            {"region": "asia", "up": True, "lag": 0.31, "heard": 0.3},
+            {"region": "us", "up": True, "lag": 0.24, "heard": 0.2},
+        ],
+        "rights": {
+            "lost": 7,
+            "lost_at": now - 240,
+            "others": [
+                {"region": "asia", "asked": 0, "unanswered": 0, "received": 0, "given": 940},
+                {"region": "us", "asked": 128, "unanswered": 3, "received": 2_310, "given": 0},
+            ],
+        },
+    }
+    text = (
+        "7 units of limits kept by escrow got lost between regions. "
+        "Nobody can use them until their windows end."
+    )
+    problem = {"code": "rights-lost", "level": "warn", "text": text, "since": None}
+    state.tick["verdict"] = {"level": "warn", "text": text, "problems": [problem]}
+    state.keys[SHARED] = _shared_key(now)
+    return state
+
+
+def regions_cut_off(now: float) -> State:
+    """The same, with nothing lost, while one region cannot be heard."""
+    state = regions(now)
+    known = state.tick["regions"]
+    known["others"][0] |= {"up": False, "lag": None, "heard": 12.0}
+    known["rights"] |= {"lost": 0, "lost_at": None}
+    state.tick["verdict"]["text"] = "The region asia cannot be heard."
     return state
 
 
@@ -489,6 +530,11 @@ def _rule(  # noqa: PLR0917 - a table, row by row
     }
 
 
+def _checks(denied: float) -> Frame:
+    row = _rule("", "what each check names", "key", "sliding_window", 0.0, denied, adaptive=True)
+    return {name: value for name, value in row.items() if name != "on_error"} | {"rule": None}
+
+
 def _blocked(  # noqa: PLR0917 - a table, row by row
     key: str, rule: str | None, until: float | None, window: float | None, denied: int, reason: str
 ) -> Frame:
@@ -506,23 +552,23 @@ def _blocked(  # noqa: PLR0917 - a table, row by row
 
 def _tables(now: float) -> Frame:
     busy = [
-        _rule("login-per-address", "5 per minute", "ip_address", "sliding_window", 21.4, 12.6),
-        _rule("search", "20 per minute, burst 5", "user_id", "token_bucket", 118.0, 4.1),
+        _rule("login-per-address", "5 per minute", "IP address", "sliding_window", 21.4, 12.6),
+        _rule("search", "20 per minute, burst 5", "user id", "token_bucket", 118.0, 4.1),
         _rule(
             "every-client",
             "600 per minute",
-            "ip_address",
+            "IP address",
             "sliding_window",
             648.0,
             1.9,
             adaptive=True,
         ),
         _rule("llm-tokens", "90,000 per minute", "organisation", "token_bucket", 9.2, 0.6),
-        _rule("signup", "3 per hour", "ip_address", "sliding_log", 0.8, 0.3),
-        _rule("checkout-v2", "30 per minute", "user_id", "sliding_window", 44.0, 0.0, shadow=6.0),
+        _rule("signup", "3 per hour", "IP address", "sliding_log", 0.8, 0.3),
+        _rule("checkout-v2", "30 per minute", "user id", "sliding_window", 44.0, 0.0, shadow=6.0),
     ]
     quiet = [
-        _rule(f"partner-{number}", "1000 per hour", "api_key", "fixed_window", number / 10, 0.0)
+        _rule(f"partner-{number}", "1000 per hour", "api key", "fixed_window", number / 10, 0.0)
         for number in range(17)
     ]
     login = "rule login-per-address: 5 per minute, sliding_window"
@@ -541,7 +587,7 @@ def _tables(now: float) -> Frame:
             ],
         },
         "rules": {"total": 23, "rows": busy + quiet},
-        "checks": {"allowed": 0.0, "denied": 0.0},
+        "checks": _checks(0.0),
         "blocked": {
             "total": 17,
             "bans": 1,
@@ -576,6 +622,53 @@ def _tables(now: float) -> Frame:
     }
 
 
+def _limit(rule: str, many: int, used: int, algorithm: str, after: float) -> Frame:
+    return {
+        "rule": rule,
+        "name": rule,
+        "limit": many,
+        "window": 60.0,
+        "burst": None,
+        "said": f"{many} per minute",
+        "from": "rule",
+        "algorithm": algorithm,
+        "decides": "sliding_window",
+        "in_use": True,
+        "used": used,
+        "remaining": many - used,
+        "allowed": after == 0,
+        "passes_after": after,
+        "reset_after": 58.9,
+        "backoff_level": 0,
+        "enforced": True,
+        "candidates": None,
+        "rights": None,
+    }
+
+
+def _shared_key(now: float) -> Frame:
+    limit = _limit("invoices", 90, 38, "fixed_window", 0.0)
+    limit["remaining"] = 7
+    limit["rights"] = {
+        "limit": 90,
+        "share": 30,
+        "received": {"us": 15},
+        "given": {},
+        "admitted": 38,
+        "left": 7,
+        "said": "this region may admit 7 more: it began with 30, got 15 from us, and admitted 38",
+    }
+    return {
+        **_denied_key(now),
+        "key": SHARED,
+        "allowed": True,
+        "passes_after": 0.0,
+        "remaining": 7,
+        "why": "7 left of 90 per minute, by invoices",
+        "limits": [limit],
+    }
+
+
 def _denied_key(now: float) -> Frame:
     def candidate(algorithm: str, remaining: int, *, decides: bool = False) -> Frame:
         return {
@@ -587,28 +680,7 @@ def _denied_key(now: float) -> Frame:
             "passes_after": 0.0,
         }
 
-    def limit(rule: str, many: int, used: int, algorithm: str, after: float) -> Frame:
-        return {
-            "rule": rule,
-            "limit": many,
-            "window": 60.0,
-            "burst": None,
-            "said": f"{many} per minute",
-            "from": "rule",
-            "algorithm": algorithm,
-            "decides": "sliding_window",
-            "in_use": True,
-            "used": used,
-            "remaining": many - used,
-            "allowed": after == 0,
-            "passes_after": after,
-            "reset_after": 58.9,
-            "backoff_level": 0,
-            "enforced": True,
-            "candidates": None,
-        }
-
-    every = limit("every-client", 600, 212, "adaptive", 0.0)
+    every = _limit("every-client", 600, 212, "adaptive", 0.0)
     every["candidates"] = [
         candidate("sliding_window", 388, decides=True),
         candidate("token_bucket", 341),
@@ -620,9 +692,11 @@ def _denied_key(now: float) -> Frame:
         "allowed": False,
         "passes_after": 34.2,
         "why": "login-per-address gives 5 in a minute, and all 5 are used; asking again does not delay it",
-        "limits": [limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
+        "remaining": 0,
+        "limits": [_limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
         "ban": None,
         "override": None,
         "own_limit": None,
+        "settings": [],
         "complete": True,
     }

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from tests.dashboard import states
 from tests.dashboard.browser import browser, watched
-from tests.dashboard.player import playing
+from tests.dashboard.player import playing, tables_of, tick_of
 from tests.servers.fixtures import installed
 
 pytestmark = [pytest.mark.heavy, pytest.mark.slow]
@@ -67,7 +67,7 @@ def test_an_hour_of_frames_with_ever_new_keys_and_rules_leaves_the_heap_as_it_wa
 
         def heap_after(begin: int, end: int) -> tuple[float, int]:
             page.set_default_timeout(120_000)
-            frames = {"tick": state.tick, "tables": state.tables, "from": begin, "to": end}
+            frames = {"tick": tick_of(state), "tables": tables_of(state), "from": begin, "to": end}
             page.evaluate(FEED, frames)
             for _ in range(2):
                 devtools.send("HeapProfiler.collectGarbage")

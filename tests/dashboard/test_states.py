@@ -19,7 +19,7 @@ from tests.servers.fixtures import installed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.heavy
 
@@ -128,6 +128,32 @@ def inspected(page: Page) -> None:
     expect(page.get_by_role("button", name="Allow 60 in a minute")).to_be_visible()
 
 
+def part(page: Page, name: str) -> Locator:
+    """A line of what nodes depend on."""
+    return page.locator("[data-testid=nodes] dl div").filter(has=page.get_by_text(name, exact=True))
+
+
+def regions(page: Page) -> None:
+    expect(page.get_by_test_id("verdict")).to_have_attribute("data-level", "warn")
+    said(page, "verdict", "7 units of limits kept by escrow got lost between regions.")
+    expect(part(page, "Region eu")).to_contain_text("asia 0.3 s, us 0.2 s behind")
+    expect(part(page, "Rights")).to_contain_text("128 asks, got 2,310, gave 940")
+    expect(part(page, "Rights lost")).to_contain_text("7 units, 4 min ago")
+    expect(part(page, "Rights lost").locator(".dot.warn")).to_have_count(1)
+
+
+def regions_cut_off(page: Page) -> None:
+    expect(part(page, "Region eu")).to_contain_text("asia cut off")
+    expect(part(page, "Region eu").locator(".dot.warn")).to_have_count(1)
+    expect(part(page, "Rights").locator(".dot.warn")).to_have_count(0)
+    expect(part(page, "Rights lost")).to_have_count(0)
+
+
+def shared(page: Page) -> None:
+    said(page, "key-answer", "7 left")
+    expect(page.locator("#panel-inspect")).to_contain_text("This region may admit 7 more")
+
+
 KEY: Final = f"key={states.DENIED}"
 STATES: Final[dict[str, tuple[Callable[[float], states.State], str, Callable[[Page], None]]]] = {
     "steady": (states.steady, "", steady),
@@ -139,6 +165,9 @@ STATES: Final[dict[str, tuple[Callable[[float], states.State], str, Callable[[Pa
     "draining": (states.draining, "", draining),
     "not-allowed": (states.viewer, KEY, viewer),
     "inspector": (states.steady, KEY, inspected),
+    "regions": (states.regions, "", regions),
+    "regions-cut-off": (states.regions_cut_off, "", regions_cut_off),
+    "shared-key": (states.regions, f"key={states.SHARED}", shared),
 }
 
 
@@ -167,9 +196,13 @@ def assert_no_sideways_scrolling(page: Page) -> None:
 
 
 def test_nothing_is_below_the_fold_of_a_laptop_and_nothing_beside_a_small_phone(
-    seen: Watched,
+    seen: Watched, player: Player
 ) -> None:
     steady(seen.page)
+    expect(seen.page.get_by_test_id("nodes")).not_to_contain_text("Rights")
+    assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
+    player.play(states.regions)
+    regions(seen.page)
     assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
     for width in (360, 600, 760, 950, 1100, 1280):
         seen.look("dark", (width, 800))
@@ -286,6 +319,11 @@ def test_everything_can_be_done_with_the_keyboard(seen: Watched) -> None:
     said(page, "key-answer", "Denied")
     assert page.evaluate("decodeURIComponent(location.hash)") == f"#key={states.DENIED}"
     page.keyboard.press("Escape")
+    page.get_by_role("link", name="Close").click()
+    expect(page.get_by_test_id("tab-keys")).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("i")
+    expect(page.locator("#recent")).to_contain_text(states.DENIED)
+    expect(page.get_by_test_id("key-answer")).to_be_hidden()
     page.keyboard.press("s")
     expect(page.get_by_test_id("tab-simulate")).to_have_attribute("aria-selected", "true")
     page.keyboard.press("k")

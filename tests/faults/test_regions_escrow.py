@@ -125,6 +125,7 @@ def test_rights_are_counted_once_when_an_ask_is_repeated_and_as_lost_when_the_st
     before = rights.figures.lost
     node.wait(rights._take_in(RightsGrant(ask("west", "east", "another"), 7, 0), limit))
     assert rights.figures.lost == before + 7
+    assert rights.figures.lost_at_us is not None
 
 
 def test_a_store_that_cannot_keep_rights_is_refused_when_rules_are_loaded(tmp_path: Path) -> None:

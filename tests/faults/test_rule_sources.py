@@ -242,7 +242,7 @@ def _port_of(live: LiveRules) -> int:
     return int(source._client._connection._socket.getpeername()[1])
 
 
-def test_of_two_editors_one_wins_and_the_other_is_told(rules_url: str) -> None:
+def test_of_two_editors_one_wins_and_the_other_gets_a_conflict(rules_url: str) -> None:
     with a_store(rules_url) as ann, a_store(rules_url) as bob:
         push(ann, alike(10))
         anns = Editor(ann).push(rules_with(alike(11)), "a.json")

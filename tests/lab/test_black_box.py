@@ -211,7 +211,7 @@ def test_placeholders_are_filled_in_and_other_braces_stay() -> None:
         ("result.ok", 200, b'{"result": [1]}', "info"),
     ],
 )
-def test_an_answer_is_read_as_it_is_meant(
+def test_an_answer_is_interpreted_by_status_and_field(
     field: str, status: int, content: bytes, outcome: str
 ) -> None:
     assert outcome_of(Target(URL, allow_field=field), status, content)[0] == outcome

@@ -60,7 +60,7 @@ def shapes(draw: st.DrawFn, verbs: tuple[str, ...] = ("check",)) -> Shape:
 @pytest.mark.parametrize("name", LIMITS)
 @THOUSANDS
 @given(data=st.data())
-def test_what_an_exact_engine_does_is_called_exact(name: str, data: st.DataObject) -> None:
+def test_an_exact_engine_is_judged_exact(name: str, data: st.DataObject) -> None:
     """A thousand histories of each algorithm."""
     limit: Limit = data.draw(LIMITS[name])
     verdict = exact(limit, data.draw(shapes())).verdict()
@@ -69,9 +69,7 @@ def test_what_an_exact_engine_does_is_called_exact(name: str, data: st.DataObjec
 
 @pytest.mark.parametrize("name", LIMITS)
 @given(data=st.data())
-def test_peeks_and_forced_charges_are_no_reason_for_an_alarm(
-    name: str, data: st.DataObject
-) -> None:
+def test_peeks_and_forced_charges_raise_no_alarm(name: str, data: st.DataObject) -> None:
     limit: Limit = data.draw(LIMITS[name])
     shape = data.draw(shapes(("check", "check", "peek", "force")))
     verdict = exact(limit, shape).verdict()
@@ -84,15 +82,13 @@ def test_peeks_and_forced_charges_are_no_reason_for_an_alarm(
     limit=st.builds(Concurrency, st.integers(1, 5), st.sampled_from([1_000, 5_000, 1_000_000])),
     shape=shapes(),
 )
-def test_slots_that_are_held_as_they_should_be_raise_no_alarm(
-    limit: Concurrency, shape: Shape
-) -> None:
+def test_slots_held_within_the_limit_raise_no_alarm(limit: Concurrency, shape: Shape) -> None:
     verdict = held(limit, shape).verdict()
     assert verdict.holds, verdict.findings
 
 
 @given(limit=LIMITS["sliding_window"] | LIMITS["fixed_window"], shape=shapes())
-def test_windows_that_begin_nobody_knows_when_raise_no_alarm(limit: Limit, shape: Shape) -> None:
+def test_windows_with_an_unknown_start_raise_no_alarm(limit: Limit, shape: Shape) -> None:
     shape.receipts = False
     book = exact(limit, shape)
     book.more["aligned"] = False

@@ -94,7 +94,7 @@ def broken(limit: Limit, shape: Shape, kinds: list[str], lag_us: int | None) -> 
 @pytest.mark.parametrize("name", [one for one in LIMITS if one != "adaptive"])
 @HUNDREDS
 @given(data=st.data())
-def test_a_store_that_forgets_as_it_may_raises_no_alarm(name: str, data: st.DataObject) -> None:
+def test_a_permitted_loss_of_the_store_raises_no_alarm(name: str, data: st.DataObject) -> None:
     """Restarts, failovers that lose what was not replicated, stops that are worked off late, outages; several of them in a row."""
     limit: Limit = data.draw(LIMITS[name])
     kinds = data.draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3))
@@ -127,7 +127,7 @@ def stepping(limit: Limit, shape: Shape, step_us: int, flips: int) -> Book:
 @pytest.mark.parametrize("name", [one for one in LIMITS if one != "adaptive"])
 @HUNDREDS
 @given(data=st.data())
-def test_a_clock_that_steps_as_it_may_raises_no_alarm(name: str, data: st.DataObject) -> None:
+def test_a_permitted_clock_step_raises_no_alarm(name: str, data: st.DataObject) -> None:
     """Forth or back, once or to and fro, by no more than a key's own time is believed."""
     limit: Limit = data.draw(LIMITS[name])
     most = min(limit.window_us, 60_000_000)
@@ -202,7 +202,7 @@ BUCKET = TokenBucket(1, 3_600_000_000, 12)
         ("redis", "exact", {}, {"fault": "clock_step", "step_us": -7_200_000_000, "heal": None}, 0),
     ],
 )
-def test_a_bound_is_what_the_table_says_to_the_unit(
+def test_a_bound_matches_the_table_exactly(
     engine: str, mode: str, parameters: dict[str, Any], fault: dict[str, Any], bound: int
 ) -> None:
     """So many units over the limit of 12 are no fault, and one more is."""
@@ -227,7 +227,7 @@ def test_a_fault_excuses_only_the_spans_that_meet_it() -> None:
         assert book.verdict().counts == {"over-admission": 1}
 
 
-def test_what_passes_while_open_is_counted_and_not_judged() -> None:
+def test_admissions_by_the_open_policy_are_counted_but_not_judged() -> None:
     book = _admitted(BUCKET, 30, source="open")
     book.faults = [Fault("store_down", START_US, START_US + 40, START_US + 40)]
     book.parameters = {"on_error": "open"}

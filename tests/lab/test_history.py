@@ -98,7 +98,7 @@ def lines(*records: Any) -> list[str]:
         ([HEADER, [1]], "line 2: a line is an object, in braces"),
     ],
 )  # fmt: skip
-def test_what_is_no_history_is_refused_with_its_line(records: list[Any], message: str) -> None:
+def test_an_invalid_history_is_refused_with_its_line(records: list[Any], message: str) -> None:
     with pytest.raises(HistoryError) as raised:
         read_history(lines(*records))
     assert str(raised.value).startswith(message)
@@ -143,7 +143,7 @@ def test_any_bytes_are_a_history_or_refused(junk: bytes | str) -> None:
         read_history([json.dumps(HEADER), junk])
 
 
-def test_a_file_that_is_not_there_is_said_to_be_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_missing(tmp_path: Path) -> None:
     with pytest.raises(HistoryError, match="No such file or directory"):
         load_history(tmp_path / "none.jsonl")
 
@@ -167,7 +167,7 @@ def test_an_engine_that_promises_nothing_is_refused() -> None:
         Concurrency(5, 2_000_000),
     ],
 )
-def test_a_limit_is_read_as_it_was_written(limit: Limit) -> None:
+def test_a_limit_survives_writing_and_reading(limit: Limit) -> None:
     assert limit_from_json(json.loads(json.dumps(limit_to_json(limit)))) == limit
 
 

@@ -16,7 +16,7 @@ HOLD = {
 
 
 @pytest.mark.parametrize("name", HOLD)
-def test_a_history_that_kept_its_promise_is_said_to(name: str) -> None:
+def test_a_history_that_kept_its_promise_holds(name: str) -> None:
     verdict = judge(Scene(load_history(Path(__file__).parent / "kept" / f"{name}.jsonl")))
     assert verdict.holds, (HOLD[name], verdict.findings)
 

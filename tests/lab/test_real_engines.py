@@ -250,9 +250,7 @@ def test_get_then_set_on_a_real_server_is_found(redis_server: RedisServer, tmp_p
 
 
 @on_flavours("redis_server", "redis-7.0")
-def test_a_client_that_tries_again_behind_the_callers_back_is_found(
-    redis_server: RedisServer, tmp_path: Path
-) -> None:
+def test_a_client_that_retries_secretly_is_found(redis_server: RedisServer, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     limit = FixedWindow(1_000, 3_600_000_000)
     engine = RedisEngine(f"{redis_server.url}?receipts=yes")
@@ -273,7 +271,7 @@ def test_a_client_that_tries_again_behind_the_callers_back_is_found(
 
 
 @on_flavours("redis_server", "redis-7.0")
-def test_a_server_that_is_killed_loses_what_it_may_lose_and_no_more(
+def test_a_killed_server_loses_no_more_than_permitted(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """The same history holds with its fault, and is broken without."""

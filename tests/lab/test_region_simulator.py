@@ -86,7 +86,7 @@ class TestPlantedDefects:
         monkeypatch.setattr("headgate.regions.escrow.CLOCK_MARGIN_US", -10_000_000_000)
         assert is_found()
 
-    def test_rights_that_are_told_before_they_are_taken_off(
+    def test_rights_that_are_sent_before_they_are_taken_off(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The giver only looks, and takes off nothing."""
@@ -124,7 +124,7 @@ class TestPlantedDefectsOfMerging:
         monkeypatch.setattr(merge, "charges", all_of_it)
         assert are_apart()
 
-    def test_a_log_that_takes_units_when_it_hears_of_them(
+    def test_a_log_that_takes_units_when_the_message_arrives(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def now(grown: Any, now_us: int) -> dict[Any, int]:
@@ -162,7 +162,7 @@ class TestPlantedDefectsOfMerging:
         monkeypatch.setattr(MergeRegion, "restart_empty", both)
         assert are_apart()
 
-    def test_growth_that_is_charged_each_time_it_is_told(
+    def test_growth_that_is_charged_each_time_it_is_received(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def told(_self: Replica, entries: list[CounterTotal], _now_us: int) -> list[Growth]:

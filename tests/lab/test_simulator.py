@@ -63,7 +63,7 @@ def test_thousands_of_seeds_keep_every_promise(part: int) -> None:
 
 
 @pytest.mark.parametrize("seed", MISJUDGED)
-def test_what_was_misjudged_once_holds(seed: int) -> None:
+def test_seeds_that_were_once_misjudged_hold(seed: int) -> None:
     summary = simulate_all([seed])
     assert not summary.broken, MISJUDGED[seed]
     assert summary.seeds == 1
@@ -164,7 +164,7 @@ class TestPlantedDefects:
         monkeypatch.setattr("headgate.lab.simulator.node.Fleet", lambda *_: Fleet())
         assert is_found(120, ["stopped", "refused", "killed_kept"])
 
-    def test_what_was_given_without_the_store_is_thrown_away(
+    def test_admissions_without_the_store_that_are_never_charged(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(LocalCounts, "owed", lambda _self, _many: [])
@@ -312,5 +312,5 @@ class TestTheLoop:
         assert raised == [2_500_000]
 
 
-def test_every_rare_situation_has_words_of_its_own() -> None:
+def test_every_rare_situation_has_its_own_description() -> None:
     assert len({one.value for one in Sometimes}) == len(Sometimes)

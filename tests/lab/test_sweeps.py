@@ -106,7 +106,9 @@ def test_the_largest_of_a_run_is_found(numbers: list[int], data: st.DataObject) 
 
 
 @given(st.lists(st.tuples(moments, moments).map(sorted), max_size=6), moments, st.integers(0, 9))
-def test_stretches_are_met_as_if_each_was_asked(those: list[list[int]], a: int, lasts: int) -> None:
+def test_overlaps_of_merged_spans_match_a_linear_search(
+    those: list[list[int]], a: int, lasts: int
+) -> None:
     stretches = [(begin, end) for begin, end in those]
     met = any(begin <= a + lasts and a <= end for begin, end in stretches)
     assert Times(stretches).meet(a, a + lasts) == met

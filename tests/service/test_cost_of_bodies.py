@@ -176,7 +176,7 @@ def _in_proportion(costs: list[float]) -> bool:
     "costs, holds",
     [([5, 10, 20], True), ([5, 20, 80], False), ([1, 2, 60], False), ([5, 20, 40], False)],
 )
-def test_a_cost_that_grows_too_fast_is_told(costs: list[float], holds: bool) -> None:  # noqa: FBT001
+def test_a_cost_that_grows_too_fast_is_detected(costs: list[float], holds: bool) -> None:  # noqa: FBT001
     assert _in_proportion(costs) is holds
 
 
@@ -186,6 +186,6 @@ def test_a_large_batch_costs_no_more_per_byte(tell: Any) -> None:
         assert cost <= MOST_MS_PER_64_KB * 16, (name, cost)
 
 
-def test_what_is_called_hostile_is_so() -> None:
+def test_the_hostile_inputs_are_hostile() -> None:
     assert len(HOSTILE["an unclosed string of escapes"](64 * KB)) in range(64 * KB - 2, 64 * KB + 1)
     assert len(json.loads(HOSTILE["unknown fields"](64 * KB))) > 4_000

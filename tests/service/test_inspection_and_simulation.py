@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.regions.rights_figures import RightsFigures
 from headgate.service.telemetry.recent_figures import (
     NodeFigures,
     RecentFigures,
@@ -102,7 +103,7 @@ def test_bans_and_overrides_are_shown_with_who_set_them() -> None:
     inside(story)
 
 
-def test_a_limit_that_denies_the_key_is_told_although_the_default_shares_its_count() -> None:
+def test_a_limit_that_denies_the_key_is_shown_although_the_default_shares_its_count() -> None:
     async def story(service: Inside) -> None:
         for _ in range(4):
             await service.ask("POST", "/check", {"key": "k", "limit": 3, "window": 60})
@@ -149,7 +150,7 @@ async def simulated(service: Inside, **body: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_simulation_is_real_traffic_and_tells_what_came_of_it() -> None:
+def test_a_simulation_is_real_traffic_and_reports_its_results() -> None:
     """It takes as long as it was told to."""
 
     async def story(service: Inside) -> None:
@@ -197,7 +198,7 @@ def test_a_simulation_spreads_over_its_keys() -> None:
         ({"shape": "steady", "more": 1}, "more"),
     ],
 )
-def test_a_simulation_that_cannot_be_is_refused(body: dict[str, Any], field: str) -> None:
+def test_an_invalid_simulation_is_refused(body: dict[str, Any], field: str) -> None:
     async def story(service: Inside) -> None:
         answer = await service.ask("POST", "/api/simulate", body)
         assert answer.status_code == 422, answer.text
@@ -234,6 +235,24 @@ def test_figures_of_nodes_add_up_and_survive_the_board() -> None:
     assert (both.requests, both.denied, both.degraded) == (4.0, 1.0, 1.0)
     assert both.rules == {"login": RuleRates(2.0, 1.0, 0.5), "": RuleRates(1.0)}
     assert both.latency == (3,) * 17
+
+
+def test_rights_of_nodes_add_up_and_older_nodes_tell_of_none() -> None:
+    one, other = RightsFigures(), RightsFigures()
+    one.asked["us"], one.received["us"], other.given["us"] = 2, 9, 4
+    other.lose(0, 5)
+    assert other.lost_at_us is None
+    one.lose(7, 1_000)
+    told = NodeFigures.from_bytes(NodeFigures(rights=one).to_bytes())
+    assert told.rights == one
+    both = together([told, NodeFigures(rights=other), NodeFigures()]).rights
+    assert both is not None
+    assert (both.asked["us"], both.received["us"], both.given["us"]) == (2, 9, 4)
+    assert (both.lost, both.lost_at_us) == (7, 1_000)
+    older = json.loads(NodeFigures(1.0, uncounted=0.5).to_bytes())
+    for many, uncounted in ((7, 0.0), (9, 0.0), (10, 0.5)):
+        read = NodeFigures.from_bytes(json.dumps(older[:many]).encode())
+        assert (read.requests, read.uncounted, read.rights) == (1.0, uncounted, None)
 
 
 def test_percentiles_lie_in_their_bucket() -> None:

@@ -40,7 +40,7 @@ def plain(answer: httpx.Response, status: int = 200) -> Any:
     return answer.json()
 
 
-def test_the_api_tells_the_default_that_holds() -> None:
+def test_the_api_shows_the_default_in_force() -> None:
     async def story(service: Inside) -> str:
         schema = plain(await service.ask("GET", "/openapi.json"))
         return str(schema["paths"]["/check"]["post"]["description"])
@@ -124,7 +124,7 @@ DEEP = base64.urlsafe_b64encode(b"[" * 20_000).decode()
 
 
 @pytest.mark.parametrize("cursor", ["zzz", "%00", "é", "AAAA", DEEP], ids=lambda one: one[:10])
-def test_a_cursor_that_is_none_is_refused_or_is_a_place(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused_or_is_a_position(cursor: str) -> None:
     async def story(service: Inside) -> int:
         return (await service.ask("GET", f"/api/counters?cursor={cursor}")).status_code
 
@@ -297,7 +297,7 @@ def test_a_reset_forgets_the_rule_or_the_window_that_was_named() -> None:
     inside(story)
 
 
-def test_a_reset_tells_only_of_what_was_there() -> None:
+def test_a_reset_reports_only_what_existed() -> None:
     async def story(service: Inside) -> None:
         for named in ({}, {"window": 60}, {"rule": "login"}):
             body = {"key": "nobody", **named}
@@ -406,7 +406,7 @@ def test_traffic_and_top_tell_what_was_asked() -> None:
     inside(story)
 
 
-def test_health_tells_how_it_is() -> None:
+def test_health_shows_the_state_of_the_node() -> None:
     async def story(service: Inside) -> None:
         health = plain(await service.ask("GET", "/health"))
         assert (health["status"], health["redis"], health["rules"]) == ("ok", "memory", "ok")
@@ -421,7 +421,7 @@ def test_health_tells_how_it_is() -> None:
 
 
 @pytest.mark.parametrize("what", ["board", "audit_log"])
-def test_a_file_that_cannot_be_written_is_told_as_that_and_in_the_log(
+def test_an_unwritable_file_is_reported_as_such_and_logged(
     what: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "files").mkdir()
@@ -443,7 +443,7 @@ def test_a_file_that_cannot_be_written_is_told_as_that_and_in_the_log(
     assert [one for one in caplog.messages if one.startswith("a change was not made: the ")]
 
 
-def test_a_store_that_was_never_there_is_told_on_the_page_and_in_the_log(
+def test_a_store_that_was_never_up_shows_on_the_page_and_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(service: Inside) -> None:
@@ -701,7 +701,7 @@ def test_a_change_after_one_by_hand_holds_and_the_alarm_is_told(tmp_path: Path) 
     inside(story, rules=str(file))
 
 
-def test_a_change_that_does_not_hold_here_yet_is_told_as_such(
+def test_a_change_not_yet_in_force_here_is_reported_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "rules.yaml"
@@ -755,7 +755,7 @@ def test_every_change_is_in_the_audit_log_with_who_and_why(tmp_path: Path) -> No
     inside(story, audit_log=str(tmp_path / "audit.jsonl"))
 
 
-def test_what_the_starter_rules_cannot_do_is_not_told_as_a_change_by_somebody() -> None:
+def test_the_history_of_the_starter_rules_is_refused_with_the_reason() -> None:
     async def story(service: Inside) -> None:
         refused = plain(await service.ask("GET", "/api/history"), 409)
         assert refused["title"] == "Conflict"
@@ -827,7 +827,7 @@ def test_a_store_of_many_keys_is_looked_through_a_little_at_a_time(
     inside(story, engine=patient(redis_server.url))
 
 
-def test_resets_are_told_by_the_clock_of_the_store() -> None:
+def test_times_of_resets_are_on_the_clock_of_the_store() -> None:
     async def story(service: Inside) -> None:
         plain(await service.ask("PUT", "/api/bans/bad", {"ttl": 60}))
         service.node.board.offset_us = 3_600_000_000
@@ -841,7 +841,7 @@ def test_resets_are_told_by_the_clock_of_the_store() -> None:
     inside(story)
 
 
-def test_the_page_about_the_service_tells_no_host_and_no_path(tmp_path: Path) -> None:
+def test_the_about_page_shows_no_host_and_no_path(tmp_path: Path) -> None:
     rules = tmp_path / "secret-rules.yaml"
     rules.write_text("rules: [{rule_id: a, identifier: ip_address, rate: 5/minute}]\n")
 

@@ -77,7 +77,7 @@ def test_a_bad_body_is_refused_and_changes_nothing(tell: Tell, content: bytes, s
 
 
 @pytest.mark.parametrize("ttl", ["0", "-1", "1e999", "31622401", '"60"', "null"])
-def test_a_length_of_time_that_is_none_is_refused(tell: Tell, ttl: str) -> None:
+def test_an_invalid_duration_is_refused(tell: Tell, ttl: str) -> None:
     async def story(service: Inside) -> int:
         body = f'{{"limit": 5, "ttl": {ttl}}}'.encode()
         return (await send(service, "PUT", "/api/overrides/k", body))[0]
@@ -116,7 +116,7 @@ def test_a_form_or_a_cross_site_post_is_refused(tell: Tell, kind: str | None) ->
         (b"1" * 300, 422, "bad-value", "ttl must be at most"),
     ],
 )
-def test_a_number_that_nobody_can_use_is_told_as_that(
+def test_an_unusable_number_is_reported_as_such(
     tell: Tell, number: bytes, status: int, code: str, told: str
 ) -> None:
     async def story(service: Inside) -> None:
@@ -166,7 +166,7 @@ def test_a_reset_that_names_no_one_state_is_refused(
         ("DELETE", "/health", "GET"),
     ],
 )
-def test_a_wrong_method_is_told_with_the_right_ones(
+def test_a_wrong_method_is_refused_with_the_right_ones(
     tell: Tell, method: str, path: str, allow: str
 ) -> None:
     async def story(service: Inside) -> None:
@@ -180,7 +180,7 @@ def test_a_wrong_method_is_told_with_the_right_ones(
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/api/nothing", "/nothing"])
-def test_what_is_not_there_is_told_with_where_to_look(tell: Tell, method: str, path: str) -> None:
+def test_an_unknown_path_is_refused_with_where_to_look(tell: Tell, method: str, path: str) -> None:
     async def story(service: Inside) -> None:
         answer = await service.ask(method, path, {} if method == "POST" else None)
         assert answer.status_code == 404
@@ -262,7 +262,7 @@ def test_bad_parameters_are_refused(tell: Tell, path: str) -> None:
     "path",
     ["/api/../etc/passwd", "/api/%2e%2e/%2e%2e/etc/passwd", "/api/rules/..%2f..%2fetc", "/api/"],
 )
-def test_there_are_no_files_to_wander_to(tell: Tell, path: str) -> None:
+def test_path_traversal_reaches_no_files(tell: Tell, path: str) -> None:
     async def story(service: Inside) -> int:
         return (await service.ask("GET", path)).status_code
 
@@ -313,7 +313,7 @@ def test_an_address_that_is_no_text_is_refused(tell: Tell, place: str) -> None:
     tell(story)
 
 
-def test_what_is_not_there_is_not_there_behind_a_line_feed_either(tell: Tell) -> None:
+def test_an_unknown_path_with_a_line_feed_is_unknown_too(tell: Tell) -> None:
     async def story(service: Inside) -> str:
         answer = await service.ask("GET", "/api/nothing%0Ahere")
         return str(answer.json()["detail"])

@@ -115,7 +115,7 @@ def test_labels_hold_no_key_and_no_path_that_was_sent(plain: Service) -> None:
     assert "somebody" not in plain.ask("GET", "/metrics")[2]
 
 
-def test_openmetrics_is_spoken_to_those_who_ask_for_it(plain: Service) -> None:
+def test_openmetrics_is_served_on_request(plain: Service) -> None:
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     _, headers, text = plain.ask("GET", "/metrics", headers=accept)
     assert headers["content-type"].startswith("application/openmetrics-text")

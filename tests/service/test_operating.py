@@ -194,9 +194,7 @@ def test_override_for_a_while_or_to_stay(run: Any, running: Service) -> None:
     assert run("override", "k", "--remove")[0] == 0
 
 
-def test_an_address_that_is_not_quite_right_is_told_with_what_was_asked(
-    run: Any, running: Service
-) -> None:
+def test_a_wrong_address_is_reported_with_the_request(run: Any, running: Service) -> None:
     url = f"http://127.0.0.1:{running.port}/headgate"
     code, out, err = run("status", "--url", url)
     assert (code, out) == (1, "")
@@ -261,7 +259,7 @@ def test_what_goes_wrong_is_one_line_and_an_exit_code(
         assert err.count("\n") == 1
 
 
-def test_a_token_that_does_not_allow_it_is_told_so(
+def test_a_token_without_the_role_is_refused_with_the_reason(
     run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eve = str(folder / "eve.token")

@@ -167,7 +167,7 @@ def test_the_application_waits_for_checks_before_it_and_checks_for_the_applicati
     asyncio.run(story())
 
 
-def test_a_bad_request_is_told_behind_the_answers_before_it() -> None:
+def test_a_bad_request_is_answered_after_the_earlier_ones() -> None:
     async def story() -> None:
         async with serving() as (engine, client, _):
             client.send(ask("a") + b"garbage\r\n\r\n")
@@ -195,7 +195,7 @@ def test_a_client_that_left_does_not_disturb_its_answer() -> None:
     asyncio.run(story())
 
 
-def test_a_store_that_fails_is_told_as_503_and_the_node_knows() -> None:
+def test_a_failing_store_is_reported_as_503_and_counted_as_an_outage() -> None:
     async def story() -> None:
         async with serving() as (engine, client, node):
             client.send(ask("a") + ask("b"))
@@ -242,7 +242,7 @@ def test_no_more_is_read_from_a_connection_with_many_answers_to_wait_for() -> No
     asyncio.run(story())
 
 
-def test_newcomers_are_taken_in_together_however_busy_the_loop_is() -> None:
+def test_new_connections_are_accepted_together_however_busy_the_loop_is() -> None:
     """One in each turn of the loop, as uvloop does it, would make the last of them wait for as many turns as they are."""
 
     async def story() -> None:

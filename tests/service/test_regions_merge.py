@@ -197,7 +197,7 @@ def test_a_region_that_is_cut_off_goes_on_with_its_share_where_a_rule_says_so(
         assert us.admit(100) == 50
 
 
-def test_messages_whose_reply_is_lost_are_told_again_and_charged_once(tmp_path: Path) -> None:
+def test_messages_whose_reply_is_lost_are_repeated_and_charged_once(tmp_path: Path) -> None:
     with two_regions(tmp_path) as (eu, us):
         for _ in range(5):
             for one in (eu, us):
@@ -228,7 +228,7 @@ def test_a_store_that_was_emptied_learns_from_the_other_region_what_it_had_admit
         wait_until(lambda: us.remaining("new") == 95, "the other hears", within_s=WITHIN_S)
 
 
-def test_another_node_tells_the_other_region_when_the_shipper_is_gone(tmp_path: Path) -> None:
+def test_another_node_takes_over_when_the_shipper_is_gone(tmp_path: Path) -> None:
     with two_regions(tmp_path) as (eu, us):
         (port,) = free_ports(1)
         rules = tmp_path / "rules.yaml"
@@ -250,7 +250,7 @@ def test_another_node_tells_the_other_region_when_the_shipper_is_gone(tmp_path: 
             meet(after, us, 10)
 
 
-def test_regions_need_an_operators_token_and_only_they_are_heard(tmp_path: Path) -> None:
+def test_regions_need_an_operators_token_and_others_are_refused(tmp_path: Path) -> None:
     shown, kept = new_token("regions", "operator", now=datetime.now(UTC))
     wrong, checker = new_token("someone", "checker", now=datetime.now(UTC))
     rules = tmp_path / "rules.yaml"

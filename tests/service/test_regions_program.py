@@ -67,7 +67,7 @@ def test_programs_in_two_regions_count_what_the_other_admits(
         wait_until(lambda: limit.stats().remaining == 45, "eu hears of us", within_s=WITHIN_S)
 
 
-def test_the_program_of_the_documentation_is_heard_of_elsewhere(
+def test_admissions_of_the_documented_program_reach_other_regions(
     regions: tuple[Region, Region], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     eu, us = regions
@@ -79,7 +79,7 @@ def test_the_program_of_the_documentation_is_heard_of_elsewhere(
     wait_until(lambda: charged_for(us, "eu") == before + 1, "us hears", within_s=WITHIN_S)
 
 
-def test_every_unit_of_many_threads_is_told_once(regions: tuple[Region, Region]) -> None:
+def test_every_unit_of_many_threads_is_reported_once(regions: tuple[Region, Region]) -> None:
     eu, us = regions
     before = charged_for(us, "eu")
     with (
@@ -112,7 +112,7 @@ if child:
 """
 
 
-def test_a_child_and_its_parent_tell_what_each_admitted_also_when_they_end_at_once(
+def test_a_child_and_its_parent_each_report_their_own_admissions(
     regions: tuple[Region, Region],
 ) -> None:
     eu, us = regions
@@ -121,7 +121,7 @@ def test_a_child_and_its_parent_tell_what_each_admitted_also_when_they_end_at_on
     wait_until(lambda: charged_for(us, "eu") == before + 12, "us hears of both", within_s=WITHIN_S)
 
 
-def test_a_store_that_was_emptied_is_told_what_a_program_had_admitted(
+def test_an_emptied_store_learns_what_a_program_had_admitted(
     regions: tuple[Region, Region],
 ) -> None:
     eu, _ = regions
@@ -149,7 +149,7 @@ def test_a_mode_that_a_program_cannot_keep_is_refused_when_the_limit_is_made() -
             merged(limiter, "k")
 
 
-def test_somebody_is_told_when_no_node_tells_other_regions(
+def test_a_warning_is_logged_when_no_node_reports_to_other_regions(
     regions: tuple[Region, Region],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,

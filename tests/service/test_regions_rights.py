@@ -93,11 +93,35 @@ def test_people_see_where_rights_came_from_and_went(tmp_path: Path) -> None:
         assert here == {
             "limit": 60, "share": 30, "received": {"us": units}, "given": {}, "admitted": 25,
             "left": 5 + units,
+            "said": (
+                f"this region may admit {5 + units} more: it began with 30, got {units} from us, and admitted 25"
+            ),
         }  # fmt: skip
         assert there == {
             "limit": 60, "share": 30, "received": {}, "given": {"eu": units}, "admitted": 0,
             "left": 30 - units,
+            "said": (
+                f"this region may admit {30 - units} more: it began with 30, gave {units} to eu, and admitted 0"
+            ),
         }  # fmt: skip
+
+        fresh = f"u{len(seen)}"
+        us.ask("POST", "/decide", {"user_id": fresh})
+        (limit,) = [
+            one for one in us.ask("GET", f"/api/keys/{fresh}")[2]["limits"] if one["rule"] == "api"
+        ]
+        assert limit["remaining"] == limit["rights"]["left"] <= 30
+
+        def is_on_the_dashboard() -> bool:
+            tick = eu.ask("GET", "/api/live")[2]["tick"]
+            rights = tick["regions"]["rights"]
+            assert {"Region eu", "Rights"} <= {one["name"] for one in tick["parts"]}
+            assert rights["lost"] == 0
+            return [(one["region"], one["received"] >= units) for one in rights["others"]] == [
+                ("us", True)
+            ]
+
+        wait_until(is_on_the_dashboard, "a second has ended", within_s=WITHIN_S)
 
         told = eu.ask("GET", "/api/regions")[2]
         assert told["rights"]["lost"] == 0

@@ -129,7 +129,7 @@ def test_a_person_can_type(node: RespNode) -> None:
 # What is asked.
 
 
-def test_commands_share_their_counts_with_every_other_door() -> None:
+def test_commands_share_their_counts_with_every_other_protocol() -> None:
     (port,) = free_ports(1)
     with service("--resp-port", str(port)) as running:
         with redis.Redis(HOST, port) as asking:
@@ -351,7 +351,7 @@ def test_a_command_that_does_not_end_is_given_up() -> None:
         assert everything(sock) == b"+PONG\r\n-ERR a command must arrive within 0.2 s\r\n"
 
 
-def test_who_shows_no_token_in_time_is_sent_away() -> None:
+def test_a_client_without_a_token_is_disconnected_in_time() -> None:
     kept, _ = tokens("checker")
     guarded = resp_node(tokens=kept, check_needs_token=True, header_timeout=0.2)
     with guarded as node, connected(node) as sock:
@@ -426,7 +426,7 @@ def test_replies_leave_in_order_when_they_wait_for_the_store(redis_server: Redis
         assert [answer[2] for answer in answers[2::3]] == list(range(999, 499, -1))
 
 
-def test_a_store_that_is_gone_is_told_as_an_error() -> None:
+def test_an_outage_of_the_store_is_an_error_reply() -> None:
     (port,) = free_ports(1)
     with resp_node(
         AsyncRedisEngine(f"redis://{HOST}:{port}?deadline=0.2"), on_error="raise"

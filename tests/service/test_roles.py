@@ -131,7 +131,7 @@ class _NoLimit:
         return Answer()
 
 
-def test_who_may_not_do_something_learns_nothing_about_what_exists(
+def test_a_caller_without_the_role_learns_nothing_about_what_exists(
     tokens: tuple[Path, dict[str, str]],
 ) -> None:
     """The same answer, byte by byte, for things that exist and for things that do not; and before any body is read."""

@@ -102,7 +102,7 @@ def test_a_connection_in_use_is_not_idle(impatient: Service) -> None:
             time.sleep(0.1)  # Less than it may be idle, by the clock of another process.
 
 
-def test_one_address_has_so_many_connections_and_no_more(impatient: Service) -> None:
+def test_connections_per_address_are_limited(impatient: Service) -> None:
     held = [Raw(impatient.port) for _ in range(20)]
     try:
         assert all(raw.send(post({"key": "c", "cost": 0})).answer().status == 200 for raw in held)
@@ -398,7 +398,7 @@ def test_settings_that_cannot_be_served_are_refused_with_their_source(
     assert "canary" not in ended.stderr + ended.stdout
 
 
-def test_a_port_in_use_is_told_with_a_remedy() -> None:
+def test_a_port_in_use_is_reported_with_a_remedy() -> None:
     (port,) = free_ports(1)
     with socket.create_server((HOST, port)):
         ended = subprocess.run(

@@ -44,7 +44,7 @@ def test_a_wrong_password_shows_before_the_first_check_and_ends_by_itself() -> N
             wait_until(lambda: health(one)["status"] == "ok", "all is well")
 
 
-def test_a_store_that_goes_and_comes_back_is_told_without_a_check() -> None:
+def test_an_outage_and_its_end_show_without_a_check() -> None:
     with standalone("redis-7.0") as redis:
         url = f"redis://{HOST}:{redis.port}/0?deadline=0.5"
         with service("--engine", url) as one:

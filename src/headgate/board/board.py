@@ -1,8 +1,8 @@
-"""Board: one node's part of the board. It holds the snapshot that this process reads, and its age.
+"""Board: one node's part of the board, with the snapshot that this process reads, and its age.
 
 Between `start` and `stop` there is a `beat` every second. It collects what happened since the last one, exchanges it
-with the store and swaps the snapshot. If the store does not answer, the snapshot stays, `problem` says why and
-`stale_seconds` for how long; the next beat includes what was counted meanwhile. Decisions never wait for any of this.
+with the store and swaps the snapshot. If the store does not answer, the snapshot stays, `problem` holds the reason and
+`stale_seconds` its age; the next beat includes what was counted meanwhile. Decisions never wait for any of this.
 
 What an operator sets through this node (`keep`, `remove`) is in its snapshot before the call returns, and in the other
 nodes' a second later.
@@ -41,11 +41,11 @@ HEARTBEAT_US: Final = 10_000_000
 FORGET_AFTER_TTLS: Final = 4
 """A silent node is Down after its TTL, and gone after this many TTLs."""
 MAX_KEPT: Final = 10_000
-"""The most limits, overrides and bans of single keys: every node holds them all."""
+"""The maximum number of per-key limits, overrides and bans: every node holds them all."""
 PROPOSALS: Final = 10
-"""How often a pin is proposed again if another node was faster."""
+"""How often a pin is proposed again when another node was faster."""
 JUST_AFTER_US: Final = 20_000
-"""How long after the end of a second its counts are taken, in case a timer is early."""
+"""How long after the end of a second it is counted, in case a timer fires early."""
 
 
 class Board:
@@ -68,10 +68,10 @@ class Board:
             )
         self.identity = identity
         self._clock: Clock = SystemClock() if clock is None else clock
-        self.view = BoardView(nodes=(_alone(identity, self._clock.now_us()),))
-        """What holds as of the last heartbeat or change; it may still contain what has ended since."""
+        self.view = BoardView(nodes=(_only_node(identity, self._clock.now_us()),))
+        """The snapshot as of the last heartbeat or change; it may still contain entries that have expired since."""
         self.problem: str | None = None
-        """Why the store did not answer the last time."""
+        """Why the store did not answer the last call."""
         self.reachable = True
         """Whether the store answered the last call, even if it refused."""
         self._store = store
@@ -92,24 +92,24 @@ class Board:
         self._lists: dict[str, bytes] = {}
         self._pushed: dict[str, bytes] = {}
         self._known: dict[str, dict[str, bytes]] = {}
-        self._heard_us = self._clock.now_us()
+        self._answered_us = self._clock.now_us()
 
     @property
     def stale_seconds(self) -> float:
         """How long ago the store last answered."""
-        return (self._clock.now_us() - self._heard_us) / US_PER_SECOND
+        return (self._clock.now_us() - self._answered_us) / US_PER_SECOND
 
     def now_us(self) -> int:
-        """The store's clock, as far as it is known here."""
+        """The current time on the store's clock, as estimated here."""
         return self._clock.now_us() + self.offset_us
 
     def view_now(self) -> BoardView:
-        """The view without what has ended since the last heartbeat."""
+        """The view without entries that have expired since the last heartbeat."""
         self._swap()
         return self.view
 
     def until_beat_us(self) -> int:
-        """Seconds until the current second is over and the next heartbeat is due."""
+        """Microseconds until the current second is over and the next beat is due."""
         return US_PER_SECOND - (self.now_us() - JUST_AFTER_US) % US_PER_SECOND
 
     async def start(self) -> None:
@@ -123,7 +123,7 @@ class Board:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         await self.beat()
-        with suppress(EngineError):  # The others will notice.
+        with suppress(EngineError):  # The other nodes will notice.
             await self._store.leave(self.identity.id)
         await self._store.aclose()
 
@@ -133,7 +133,7 @@ class Board:
         self._seconds.note(totals, self._last_second())
         self._lists.update(lists)
         control = self._control
-        begun = self._seconds.counted_to >= 0  # Else the store's clock is not known yet.
+        begun = self._seconds.counted_to >= 0  # Until then the store's clock is not known.
         scopes = control.strips(self._last_second()) if control is not None and begun else {}
         asked_us = self._clock.now_us()
         heartbeat = asked_us - self._beaten_us >= self._heartbeat_us
@@ -157,24 +157,23 @@ class Board:
             self._pushed.clear()
             self._swap()
             return False
-        self._heard_us = self._clock.now_us()
-        self.offset_us = pulled.now_us - (asked_us + self._heard_us) // 2
+        self._answered_us = self._clock.now_us()
+        self.offset_us = pulled.now_us - (asked_us + self._answered_us) // 2
         counted_to = self._seconds.counted_to
         if counted_to < 0 or counted_to > self._last_second() + KEPT_SECONDS:
             self._seconds.begin(totals, self._last_second())  # The store has its own clock.
             if control is not None:
-                control.strips(self._last_second())  # Rules begin with it.
+                control.strips(self._last_second())  # Start counting by rule as well.
         if heartbeat:
             self._beaten_us = asked_us
         self._pushed.update(changed)
         self._answered()
-        if (
-            self.identity.id not in pulled.nodes
-        ):  # The store was emptied, or we were silent for long.
+        # The store was emptied, or this node was silent for too long.
+        if self.identity.id not in pulled.nodes:
             self._beaten_us -= self._heartbeat_us
             self._pushed.clear()
         if pulled.kept is not None and changes == self._changes:
-            # Otherwise something was set here meanwhile, which this answer may lack; the next one has it.
+            # Otherwise something was set here meanwhile that this answer may lack; the next one has it.
             self._kept.replace(pulled.kept, self.now_us())
             self._revision = pulled.revision
         self._take(pulled)
@@ -183,7 +182,7 @@ class Board:
         return True
 
     async def keep(self, kind: Kind, entry: KeyOverride | Ban) -> None:
-        """Store what a person has set. When this returns it is durable, and in force on this node."""
+        """Store an operator's setting. When this returns it is durable, and in force on this node."""
         name = name_of(kind, entry.key, getattr(entry, "rule", None))
         if name not in self._kept and len(self._kept) >= MAX_KEPT:
             raise UsageError(
@@ -192,13 +191,13 @@ class Board:
         await self._change(name, to_bytes(entry), entry.until_us)
 
     async def remove(self, kind: Kind, key: str, rule: str | None = None) -> bool:
-        """Remove it again; false when there was none."""
+        """Remove a setting; false if there was none."""
         return await self._change(name_of(kind, key, rule), None, None) is not None
 
     async def propose(self, wanted: Callable[[], ChoiceProposal | None]) -> None:
-        """Get a choice of algorithm agreed on, even if others propose meanwhile; then it is in force here.
+        """Get a choice of algorithm agreed on, even if others propose meanwhile; then it is in force on this node.
 
-        `wanted` is called again whenever another node was faster; it may return `None` then.
+        `wanted` is called again whenever another node was faster, and may then return `None`.
         """
         control = self._control
         assert control is not None, "this node has no adaptive limits"
@@ -215,16 +214,16 @@ class Board:
     async def blocks(self) -> list[Block]:
         """The keys that other nodes deny right now; if the store is down, as last known."""
         lists = await self.others("blocks")
-        # In a thread: a hundred nodes under attack have long lists.
+        # In a thread: the lists of a hundred nodes under attack are long.
         return await asyncio.to_thread(_live_blocks, lists, self.now_us())
 
     async def top(self, own: tuple[list[TopKey], int], many: int) -> list[TopKey]:
-        """The keys that are asked for most, over all nodes; `own` is what this node has seen, as of now."""
+        """The busiest keys over all nodes; `own` is what this node has counted, up to now."""
         others = [read_top(packed) for packed in (await self.others("top")).values()]
         return merged([own, *others], many)
 
     async def others(self, name: str) -> dict[str, bytes]:
-        """The lists of this name that other nodes share; if the store is down, as last known."""
+        """The lists of other nodes under this name; if the store is down, as last known."""
         lists = await self._lists_named(name)
         lists.pop(self.identity.id, None)
         return lists
@@ -235,7 +234,7 @@ class Board:
         return last_seconds([self._seconds.strip()], self._last_second())
 
     def describe(self, **changes: object) -> None:
-        """Change what this node says about itself; the others see it with the next heartbeat."""
+        """Change this node's identity; other nodes see it with the next heartbeat."""
         changed = replace(self.identity, **changes)  # type: ignore[arg-type]  # Field names, checked by replace.
         if changed != self.identity:
             self.identity, self._beaten_us = changed, self._clock.now_us() - self._heartbeat_us
@@ -245,7 +244,7 @@ class Board:
             await self._clock.asleep_us(self.until_beat_us())
             try:
                 await self.beat()
-            except Exception:  # noqa: BLE001 - whatever it is, the next beat comes all the same
+            except Exception:  # noqa: BLE001 - the next beat follows, whatever failed
                 self._log.exception("a heartbeat of the board failed")
 
     async def _change(self, name: str, blob: bytes | None, until_us: int | None) -> bytes | None:
@@ -257,18 +256,18 @@ class Board:
         return before
 
     async def _choose(self, control: AlgorithmControl, pulled: BoardPull) -> None:
-        """Take the agreed choices, and propose new ones, if any."""
+        """Apply the agreed choices, and propose new ones if needed."""
         self._agreed_revision = pulled.agreed_revision
         last = pulled.now_us // US_PER_SECOND - 1 - self._store.lag_seconds
         try:
             for proposal in control.heard(pulled, last):
                 control.answered(proposal.scope, await self._store.agree(proposal))
         except EngineError as error:
-            self._failed(error)  # The next heartbeat shows whether it was carried out.
+            self._failed(error)  # The next beat shows whether it was carried out.
             self._agreed_revision = ""
 
     def _last_second(self) -> int:
-        """The last second that is over, by the store's clock."""
+        """The last complete second, by the store's clock."""
         return (self.now_us() - JUST_AFTER_US // 2) // US_PER_SECOND - 1
 
     async def _lists_named(self, name: str) -> dict[str, bytes]:
@@ -279,7 +278,7 @@ class Board:
         return dict(self._known.get(name, {}))
 
     def _failed(self, error: EngineError) -> None:
-        """A call to the store failed; log it once."""
+        """Record a failed call to the store, and log it once."""
         if self.problem is None:
             self._log.error("the board does not answer: %s", error)
         self.problem, self.reachable = str(error), not error.transient
@@ -290,7 +289,7 @@ class Board:
         self.problem, self.reachable = None, True
 
     def _take(self, pulled: BoardPull) -> None:
-        """Swap the snapshot for what the store says."""
+        """Replace the snapshot with the store's answer."""
         last = pulled.now_us // US_PER_SECOND - 1 - self._store.lag_seconds
         every = [pulled.gone, *(counts.totals for counts in pulled.counts.values())]
         seen = seen_in(pulled)
@@ -304,7 +303,7 @@ class Board:
         self._swap()
 
     def _swap(self) -> None:
-        """Put what people have set into the snapshot, without what has ended."""
+        """Update the settings in the snapshot, without expired ones."""
         self._kept.end(self.now_us())
         self.view = replace(self.view, **self._kept.in_force._asdict())
 
@@ -314,8 +313,8 @@ def _live_blocks(lists: dict[str, bytes], now_us: int) -> list[Block]:
     return [block for block in found if block.until_us > now_us]
 
 
-def _alone(identity: NodeIdentity, now_us: int) -> NodeSeen:
-    """This node, before any other has heard of it."""
+def _only_node(identity: NodeIdentity, now_us: int) -> NodeSeen:
+    """This node as the only one, before the first exchange."""
     return NodeSeen(
         identity=identity,
         state="Up",
@@ -327,7 +326,7 @@ def _alone(identity: NodeIdentity, now_us: int) -> NodeSeen:
 
 
 def seen_in(pulled: BoardPull) -> tuple[NodeSeen, ...]:
-    """All that have told about themselves, nodes and limiters of the library, and whether they are up."""
+    """All nodes and limiters that have registered, and whether they are up."""
     counted: dict[str, Totals] = {}
     for by, (totals, _) in pulled.counts.items():
         before = counted.get(node_of(by), Totals())
@@ -354,7 +353,7 @@ def seen_in(pulled: BoardPull) -> tuple[NodeSeen, ...]:
 
 @lru_cache(maxsize=4_096)
 def _identity(node: str, blob: bytes) -> NodeIdentity:
-    """What a node says about itself; cached, because it seldom changes."""
+    """Decode a node's identity; cached, because it seldom changes."""
     try:
         return NodeIdentity.from_bytes(node, blob)
     except (ValueError, TypeError):  # Written by a version that this one does not understand.

@@ -1,8 +1,8 @@
 """Per-key settings: permanent limits, temporary overrides, and bans.
 
-Each is stored as one JSON text under a short name: `l:key`, `o:key`, `b:key`, and `r:rule:key` for an override of what
-a rule gives the key. A limit is stored as the rate that somebody wrote, and becomes a limit when it is read. An entry
-that cannot be read is ignored, so one from a newer version never stops an older node.
+Each is stored as a JSON text under a short name: `l:key`, `o:key`, `b:key`, and `r:rule:key` for an override of a
+rule's limits. A limit is stored as the rate that the operator wrote, and parsed when it is read. An unreadable entry is
+ignored, so that one from a newer version never stops an older node.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["l", "o", "b"]
 FOREVER_US: Final = 2**53 - 1
 MAX_TEXT: Final = 500
-"""How long a reason or a name may be."""
+"""The maximum length of a reason or a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyOverride:
-    """What one key may do instead of the default, or instead of what a rule gives it.
+    """The limit of one key, instead of the default or of a rule's limits.
 
     >>> KeyOverride(key="user:42", rate="5/minute", by="ann").limit
     SlidingWindow(limit=5, window_us=60000000)
@@ -40,12 +40,12 @@ class KeyOverride:
     """One rate, such as `100/minute burst 20`."""
     algorithm: str | None = None
     until_us: int | None = None
-    """When it ends; `None` when it stays."""
+    """When it ends; `None` if it is permanent."""
     by: str = ""
     reason: str = ""
     set_at_us: int = 0
     rule: str | None = None
-    """The rule whose limits it replaces; `None` for checks without a rule."""
+    """The rule whose limits it replaces; `None` for requests without a rule."""
 
     def __post_init__(self) -> None:
         require_key(self.key)
@@ -55,7 +55,7 @@ class KeyOverride:
 
     @property
     def limit(self) -> Limit:
-        """The limit that the rate stands for."""
+        """The parsed rate."""
         return limits_of(self.rate, self.algorithm)[0]
 
 
@@ -65,7 +65,7 @@ class Ban:
 
     key: str
     until_us: int | None = None
-    """When it ends; `None` when it stays."""
+    """When it ends; `None` if it is permanent."""
     by: str = ""
     reason: str = ""
     set_at_us: int = 0
@@ -81,13 +81,13 @@ def name_of(kind: Kind, key: str, rule: str | None = None) -> str:
 
 
 def to_bytes(entry: KeyOverride | Ban) -> bytes:
-    """An entry as it is stored; the key and the rule are in its name."""
+    """Serialise an entry for the store; the key and the rule are in its name."""
     words = {name: getattr(entry, name) for name in entry.__slots__ if name not in ("key", "rule")}
     return json.dumps(words, separators=(",", ":")).encode()
 
 
 class KeySettings:
-    """Everything that people have set, read once: only what has changed is read again."""
+    """All per-key settings, parsed: only changed entries are parsed again."""
 
     def __init__(self) -> None:
         self._blobs: Mapping[str, bytes] = {}
@@ -102,12 +102,12 @@ class KeySettings:
         return name in self._blobs
 
     def put(self, name: str, blob: bytes | None, now_us: int) -> None:
-        """Change a single entry, or remove it."""
+        """Set or remove a single entry."""
         blobs = {one: its for one, its in self._blobs.items() if one != name}
         self.replace(blobs if blob is None else {**blobs, name: blob}, now_us)
 
     def replace(self, blobs: Mapping[str, bytes], now_us: int) -> None:
-        """This is all there is now."""
+        """Replace all entries."""
         before, entries = self._blobs, {}
         for name, blob in blobs.items():
             entry = self._entries.get(name) if before.get(name) == blob else _read(name, blob)
@@ -118,7 +118,7 @@ class KeySettings:
         self.end(now_us)
 
     def end(self, now_us: int) -> None:
-        """Take out of force what has ended."""
+        """Drop expired entries."""
         if now_us < self._next_end_us:
             return
         live = [(name, one) for name, one in self._entries.items() if _end_us(one) > now_us]
@@ -143,7 +143,7 @@ class KeySettings:
 
 
 class ActiveSettings(NamedTuple):
-    """What holds now, by key."""
+    """The settings in force, by key."""
 
     limits: Mapping[str, Limit]
     rule_limits: Mapping[str, Mapping[str, Limit]]
@@ -161,10 +161,10 @@ def _read(name: str, blob: bytes) -> KeyOverride | Ban | None:
         rule = unquote(quoted)
     try:
         if kind == "b":
-            return Ban(key=key, **_words(Ban, blob))
+            return Ban(key=key, **_known_fields(Ban, blob))
         if kind not in ("l", "o", "r"):
             return None
-        return KeyOverride(**{**_words(KeyOverride, blob), "key": key, "rule": rule})
+        return KeyOverride(**{**_known_fields(KeyOverride, blob), "key": key, "rule": rule})
     except (HeadgateError, ValueError, TypeError):
         return None
 
@@ -173,7 +173,7 @@ def _end_us(entry: KeyOverride | Ban) -> int:
     return FOREVER_US if entry.until_us is None else entry.until_us
 
 
-def _words(kind: type[KeyOverride | Ban], blob: bytes) -> dict[str, Any]:
+def _known_fields(kind: type[KeyOverride | Ban], blob: bytes) -> dict[str, Any]:
     """The fields that this version knows."""
     words = json.loads(blob)
     return {name: words[name] for name in kind.__slots__ if name in words}

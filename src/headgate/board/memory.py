@@ -1,7 +1,7 @@
-"""A board in this process: for one node, and for tests of several.
+"""A board in this process: for a single node, or several in a test.
 
 With a `file`, per-key settings survive a crash: the file is replaced atomically (see `_atomic_file.py`) before a change
-is acknowledged. Nothing else needs to be kept.
+is acknowledged. Nothing else needs to be stored.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def open_store(url: str, _namespace: str, _clock: Clock) -> MemoryStore:
 
 
 def open_store_beside(engine: str, _namespace: str, _clock: Clock) -> MemoryStore:
-    """The board that lies beside an engine: in a file, if that one has a file."""
+    """The board next to an engine: in a file if the engine has one."""
     own = engine.startswith("memory:")
     state_file = memory_options(engine).get("state_file") if own else None
     return MemoryStore(file=f"{state_file}.board" if state_file else None)
 
 
 class MemoryStore:
-    """Keeps a board in dictionaries. Several boards may share one."""
+    """Stores a board in dictionaries. Several boards may share it."""
 
     lag_seconds = 0
     private_lists = True
@@ -68,7 +68,7 @@ class MemoryStore:
         self._require_writable()
 
     async def exchange(self, push: BoardPush) -> BoardPull:
-        """Send this node's part and get the others'."""
+        """Send this node's part and get everybody's."""
         now_us = self._clock.now_us()
         if push.identity is not None:
             known = self._nodes.get(push.node)
@@ -93,7 +93,7 @@ class MemoryStore:
         )
 
     async def change(self, name: str, value: bytes | None, until_us: int | None) -> bytes | None:
-        """Keep a value, or remove it."""
+        """Store a value, or remove it."""
         async with self._changing:
             changed = dict(self._kept)
             before = changed.pop(name, None)
@@ -117,7 +117,7 @@ class MemoryStore:
         return proposal.choice
 
     async def lists(self, name: str) -> dict[str, bytes]:
-        """The lists of all nodes that go by this name."""
+        """The lists of all nodes under this name."""
         return {node: packed for (kind, node), packed in self._lists.items() if kind == name}
 
     async def leave(self, node: str) -> None:
@@ -125,7 +125,7 @@ class MemoryStore:
         self._forget(node)
 
     async def aclose(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: there is nothing to close."""
 
     def _expire(self, now_us: int, forget_us: int, counted_by: str) -> None:
         for node in [node for node, row in self._nodes.items() if row.beat_us + forget_us < now_us]:
@@ -162,7 +162,7 @@ class MemoryStore:
             ) from error
 
     def _require_writable(self) -> None:
-        """Write the file once, so that a failure shows at the start and not with the first change."""
+        """Write the file once, so that a failure shows at startup and not on the first change."""
         if self._file is not None:
             try:
                 _save(self._file, self._kept)

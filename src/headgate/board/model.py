@@ -1,4 +1,4 @@
-"""What the board shows, as values. Times are microseconds of the store's clock, never of a node's."""
+"""The values that the board shows. Times are microseconds of the store's clock, never of a node's."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIdentity:
-    """What a node says about itself with every heartbeat."""
+    """What a node sends about itself with every heartbeat."""
 
     id: str
     address: str
     version: str = ""
     engine: str = ""
     rules: str = ""
-    """The version of the rules that it follows."""
+    """The version of the rules that it uses."""
     ttl_us: int = 30_000_000
     """How long others consider it up without a heartbeat."""
     draining: bool = False
     is_limiter: bool = False
-    """Whether it is a limiter of the library, which only counts as one of those who share the store."""
+    """Whether it is a limiter of the library, which only counts as one more user of the store."""
 
     def to_bytes(self) -> bytes:
-        """As it is stored."""
+        """Serialise it for the store."""
         words = {name: getattr(self, name) for name in self.__slots__ if name != "id"}
         return json.dumps(words, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, node_id: str, blob: bytes) -> NodeIdentity:
-        """Read it back; fields added by a later version are ignored."""
+        """Read it back; fields from a later version are ignored."""
         words = json.loads(blob)
         return cls(id=node_id, **{name: words[name] for name in cls.__slots__ if name in words})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSeen:
-    """A node as the others see it."""
+    """A node as other nodes see it."""
 
     identity: NodeIdentity
     state: NodeState
@@ -59,7 +59,7 @@ class NodeSeen:
 
 
 class Second(NamedTuple):
-    """What all nodes together saw in one second."""
+    """The counts of all nodes for one second."""
 
     at: int
     """Seconds since the epoch."""
@@ -76,11 +76,11 @@ class Block(NamedTuple):
     rule: str | None = None
     window_us: int = 0
     denied: int = 0
-    """How often it was denied since it was blocked."""
+    """Denials since it was blocked."""
 
 
 class Totals(NamedTuple):
-    """Counts that only grow, of a node or of all of them."""
+    """Counters that only grow, of one node or all."""
 
     requests: int = 0
     denied: int = 0
@@ -90,10 +90,10 @@ NONE_YET: Final = Totals()
 
 
 class Report(NamedTuple):
-    """What a node has to say, once a second."""
+    """What a node reports once a second."""
 
     totals: Totals = NONE_YET
-    """What it has counted since it started."""
+    """Its counters since it started."""
     lists: Mapping[str, bytes] = NOTHING
     """Its lists, by name."""
 
@@ -107,22 +107,22 @@ class BoardView:
     limiters: tuple[NodeSeen, ...] = ()
     """Limiters of the library that use the same store and namespace."""
     seconds: tuple[Second, ...] = ()
-    """The last ten, the oldest first, with those in which nothing happened."""
+    """The last ten, oldest first, including those without traffic."""
     totals: Totals = NONE_YET
     limits: Mapping[str, Limit] = field(default_factory=lambda: NOTHING)
-    """By key: what holds instead of the default, a temporary override before a lasting limit."""
+    """Limits in force instead of the default, by key; a temporary override wins over a permanent limit."""
     rule_limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=lambda: NOTHING)
-    """By rule and key: what holds instead of the rule's limits."""
+    """Limits in force instead of the rule's, by rule and key."""
     bans: Mapping[str, Ban] = field(default_factory=lambda: NOTHING)
     key_limits: Mapping[str, KeyOverride] = field(default_factory=lambda: NOTHING)
-    """The lasting limits, with who set them and why."""
+    """Permanent limits, with who set them and why."""
     overrides: Mapping[str, KeyOverride] = field(default_factory=lambda: NOTHING)
-    """The temporary ones."""
+    """Temporary limits."""
     rule_overrides: Mapping[str, Mapping[str, KeyOverride]] = field(default_factory=lambda: NOTHING)
-    """The temporary ones that name a rule, by rule and key."""
+    """Temporary limits for a single rule, by rule and key."""
 
     @property
     def up(self) -> list[str]:
-        """The names of all who share the store now."""
+        """The names of all nodes and limiters that share the store now."""
         everybody = (*self.nodes, *self.limiters)
         return [seen.identity.id for seen in everybody if seen.state == "Up"]

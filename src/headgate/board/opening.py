@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def open_board_store(board: str, engine: str, namespace: str, clock: Clock) -> BoardStore:
-    """The store of a board: the one that the URL `board` names, or without one that which fits the engine.
+    """The store that the URL `board` names, or by default the one that fits the engine.
 
-    The `clock` is the engine's. A store that tells no time goes by it.
+    A store without its own clock uses `clock`, the engine's.
     """
     kind = kind_of(board or engine)
     if not kind.board:

@@ -40,16 +40,16 @@ GONE: Final = (b"gone_requests", b"gone_denied")
 
 
 def open_store(url: str | Options, namespace: str, _clock: Clock) -> RedisStore:
-    """The board that a URL names; it goes by the clock of the server."""
+    """The board that a URL names; it uses the server's clock."""
     return RedisStore(url, namespace=namespace)
 
 
 open_store_beside = open_store
-"""The board that lies beside an engine: in the same Redis, on a connection of its own."""
+"""The board next to an engine: in the same Redis, on its own connection."""
 
 
 class RedisStore:
-    """Keeps a board in Redis."""
+    """Stores a board in Redis."""
 
     lag_seconds = 1
 
@@ -57,7 +57,7 @@ class RedisStore:
         self._engine = AsyncRedisEngine(url)
         options = self._engine.options
         self.private_lists = options.hash_keys
-        """Who wants hashes in the store does not want lists of keys there."""
+        """With hashed keys in the store, lists of plain keys must not be stored there either."""
         clustered = options.topology == "cluster"
         keys = KeyCodec(namespace, clustered=clustered, secret=options.secret)
         self._nodes, self._counts, self._lists = map(keys.board, ("nodes", "counts", "sheets"))
@@ -66,7 +66,7 @@ class RedisStore:
         self._slot = slot_of(self._nodes) if clustered else 0
 
     async def exchange(self, push: BoardPush) -> BoardPull:
-        """Send this node's part and get the others', in one round trip."""
+        """Send this node's part and get everybody's, in one round trip."""
         keys = (
             *(self._nodes, self._counts, self._lists, self._kept, self._ends, self._meta),
             *(self._scopes, self._agreed),
@@ -102,7 +102,7 @@ class RedisStore:
         )
 
     async def change(self, name: str, value: bytes | None, until_us: int | None) -> bytes | None:
-        """Keep a value under a name, or remove it."""
+        """Store a value under a name, or remove it."""
         arguments = (name, value or b"", "" if until_us is None else until_us)
         before: bytes | None = await self._call(
             "change", (self._kept, self._ends, self._meta), arguments
@@ -116,7 +116,7 @@ class RedisStore:
         return unpacked_choice(await self._call("agree", (self._agreed, self._meta), arguments))
 
     async def lists(self, name: str) -> dict[str, bytes]:
-        """The lists of all nodes that go by this name."""
+        """The lists of all nodes under this name."""
         rows = await self._engine.run(RoutedCommand((b"HGETALL", self._lists), self._slot))
         start = f"{name}:".encode()
         return {
@@ -142,7 +142,8 @@ class RedisStore:
 @cache
 def _script(name: str) -> Script:
     text = (files(__package__) / "lua" / f"{name}.lua").read_bytes()
-    digest = sha1(text, usedforsecurity=False).hexdigest()  # The name that Redis itself gives it.
+    # Redis identifies scripts by this digest.
+    digest = sha1(text, usedforsecurity=False).hexdigest()
     return Script(name, text, digest.encode())
 
 

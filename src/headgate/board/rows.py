@@ -1,4 +1,4 @@
-"""Rows: what stores outside of this process keep of a node, as bytes. Pure."""
+"""Rows: how external stores hold a node's data, as bytes. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 def packed_counts(counts: Counts) -> str:
-    """A JSON list of numbers: requests, denied, and the strip; a script reads the first two by pattern."""
+    """A JSON list of numbers: requests, denied, and the strip. A script finds the first two by pattern."""
     (requests, denied), strip = counts
     return json.dumps([requests, denied, strip.last, *strip.counts], separators=(",", ":"))
 
 
 def unpacked_counts(value: str | bytes) -> Counts:
-    """The inverse; without the strip of a version that keeps other seconds."""
+    """The inverse; drops the strip if another version wrote it with other seconds."""
     requests, denied, last, *counts = json.loads(value)
     strip = SecondCounts(last, tuple(counts)) if len(counts) == 2 * KEPT_SECONDS else NO_STRIP
     return Counts(Totals(requests, denied), strip)
 
 
 def packed_scopes(scopes: Mapping[str, SecondCounts]) -> str:
-    """A JSON object; nothing at all without rules that are watched, which costs a plain fleet nothing."""
+    """A JSON object; empty text without watched rules, so that a plain fleet pays nothing."""
     return json.dumps(scopes, separators=(",", ":")) if scopes else ""
 
 
@@ -41,18 +41,18 @@ def unpacked_scopes(value: str | bytes) -> dict[str, SecondCounts]:
 
 
 def packed_choice(choice: StoredChoice) -> bytes:
-    """The epoch in front, where a script finds it."""
+    """The epoch comes first, where a script finds it."""
     return f"{choice.epoch}:".encode() + choice.blob
 
 
 def unpacked_choice(value: bytes) -> StoredChoice:
-    """The inverse; none if there is nothing."""
+    """The inverse; epoch 0 if there is nothing."""
     epoch, _, blob = value.partition(b":")
     return StoredChoice(int(epoch or 0), blob)
 
 
 def packed_node(row: NodeRow) -> bytes:
-    """The times in front, where a script finds them."""
+    """The times come first, where a script finds them."""
     return f"{row.beat_us}:{row.registered_us}:".encode() + row.identity
 
 

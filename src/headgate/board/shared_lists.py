@@ -1,4 +1,4 @@
-"""Lists that a node shares with the others: the keys it denies right now, and its busiest keys. Pure."""
+"""Lists that a node shares with other nodes: the keys it denies right now, and its busiest keys. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def blocks_to_bytes(blocks: Iterable[Block]) -> bytes:
-    """The keys that a node denies."""
+    """Pack the keys that a node denies."""
     return json.dumps(list(blocks), separators=(",", ":")).encode()
 
 
 def read_blocks(packed: bytes) -> list[Block]:
-    """Read it back."""
+    """The inverse of `blocks_to_bytes`."""
     return [Block(*fields) for fields in json.loads(packed)]
 
 
 def top_to_bytes(top: Iterable[TopKey], floor: int) -> bytes:
-    """A node's busiest keys, and the most that any other key may have had."""
+    """Pack a node's busiest keys, and an upper bound for the hits of any other key."""
     return json.dumps([floor, list(top)], separators=(",", ":")).encode()
 
 
 def read_top(packed: bytes) -> tuple[list[TopKey], int]:
-    """Read it back."""
+    """The inverse of `top_to_bytes`."""
     floor, rows = json.loads(packed)
     return [TopKey(key, count, error) for key, count, error in rows], floor

@@ -1,14 +1,14 @@
-"""The keys that are asked for most, in a fixed number of counters. Pure.
+"""The busiest keys, in a fixed number of counters. Pure.
 
-Space-Saving gives a key without a counter the smallest one (Metwally et al., 2005), which costs a step on a heap for
-every stranger. This is the same idea in batches (Anderson et al., 2017): strangers get counters until there are twice
-as many as wanted; then the count of the first one too many is subtracted from all, and those left with nothing go. At
-least `capacity + 1` counters pay for each such step, so what was ever subtracted is at most `total / (capacity + 1)`.
-That sum is the only error: for every key `hits - error <= truth <= hits`, and a key that is not shown was asked for at
-most `error` times.
+Space-Saving reuses the smallest counter for a key that has none (Metwally et al., 2005), which costs a heap operation
+for every new key. This is the same idea in batches (Anderson et al., 2017): new keys get counters until there are twice
+as many as wanted; then the first count beyond the wanted number is subtracted from all, and counters that reach zero
+are dropped. At least `capacity + 1` counters pay for each such step, so the sum subtracted is at most `total /
+(capacity + 1)`. That sum is the only error: for every key `hits - error <= truth <= hits`, and a key that is not listed
+had at most `error` hits.
 
-What was popular yesterday should not hide what is popular now. `RecentKeys` therefore counts in two generations, and
-the older one is dropped every period: it speaks of the last one to two periods.
+Yesterday's popular keys should not hide today's. So `RecentKeys` counts in two generations and drops the older one
+every period: it covers the last one to two periods.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAPACITY: Final = 1_000
 
 
 class TopKey(NamedTuple):
-    """A key and how often it was asked for: at most `hits`, at least `hits - error`."""
+    """A key and its number of hits: at most `hits`, at least `hits - error`."""
 
     key: str
     hits: int
@@ -33,13 +33,13 @@ class TopKey(NamedTuple):
 
 
 class SpaceSaving:
-    """Counters for about `capacity` keys: never more than twice that and a batch."""
+    """Counters for about `capacity` keys: never more than twice that plus a batch."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._counts: Counter[str] = Counter()
         self.floor = 0
-        """What a key that is not shown can have had at most."""
+        """Upper bound for the hits of a key that is not listed."""
         self.total = 0
 
     def add(self, batch: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class SpaceSaving:
             self._purge()
 
     def top(self, many: int | None = None) -> list[TopKey]:
-        """The keys with the highest counts, the highest first."""
+        """The keys with the highest counts, highest first."""
         floor = self.floor
         tops = nlargest(many or self._capacity, self._counts.items(), key=itemgetter(1, 0))
         return [TopKey(key, count + floor, floor) for key, count in tops]
@@ -63,7 +63,7 @@ class SpaceSaving:
 
 
 class RecentKeys:
-    """The keys that were asked for most in the last one to two periods."""
+    """The busiest keys of the last one to two periods."""
 
     def __init__(self, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
@@ -75,28 +75,28 @@ class RecentKeys:
         self._now.add(batch)
 
     def turn(self) -> None:
-        """A period is over."""
+        """Start a new period."""
         self._before, self._now = self._now, SpaceSaving(self._capacity)
 
     def top(self, many: int) -> list[TopKey]:
-        """The keys with the highest counts of both generations, the highest first."""
+        """The keys with the highest counts in both generations, highest first."""
         return merged([_shortened(one, 2 * many) for one in (self._before, self._now)], many)
 
 
 def _shortened(sketch: SpaceSaving, many: int) -> tuple[list[TopKey], int]:
-    """The top of a sketch, and what a key that is not in it can have had at most."""
+    """The top of a sketch, and an upper bound for the hits of any other key."""
     top = sketch.top(many)
     return top, top[-1].hits if len(top) == many else sketch.floor
 
 
 def merged(sketches: Iterable[tuple[Iterable[TopKey], int]], many: int) -> list[TopKey]:
-    """Several sketches as one. Each comes with its floor, which a key that it does not show may have had."""
+    """Merge several sketches. Each comes with its floor, an upper bound for keys it does not list."""
     counts: dict[str, int] = {}
     errors: dict[str, int] = {}
     floors = 0
     for tops, floor in sketches:
         for key, count, error in tops:
-            # Counted from its own floor: those of the others are added to every key at the end.
+            # Relative to the sketch's own floor: the sum of all floors is added to every key at the end.
             counts[key] = counts.get(key, 0) + count - floor
             errors[key] = errors.get(key, 0) + error - floor
         floors += floor

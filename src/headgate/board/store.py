@@ -1,7 +1,7 @@
-"""The interface between the board and its store: a few methods, and their values. A store has no logic of its own.
+"""The interface between the board and its store: a few methods and their values. A store contains no logic.
 
-Everything that is pushed is absolute (this node's count of that second, its whole list), so an exchange whose answer
-was lost can be repeated without counting twice.
+Everything pushed is absolute (this node's count of a second, its whole list), so an exchange whose answer was lost can
+be repeated without counting twice.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_STRIP: Final = SecondCounts()
 
 
 class Counts(NamedTuple):
-    """What one node has counted: since it started, and in each of its last seconds."""
+    """One node's counts: since it started, and in each of its last seconds."""
 
     totals: Totals = NONE_YET
     strip: SecondCounts = NO_STRIP
@@ -30,11 +30,11 @@ class Counts(NamedTuple):
 
 NOTHING_COUNTED: Final = Counts()
 MAX_AGREED: Final = 1_024
-"""How many scopes a store keeps choices for. Beyond that it drops them all, and nodes send those they use again."""
+"""How many scopes a store keeps choices for. Beyond that it drops them all, and nodes propose again what they use."""
 
 
 class StoredChoice(NamedTuple):
-    """The agreed choice of one scope: a rule, or everything. The store only understands its epoch."""
+    """The agreed choice of one scope: a rule, or everything. The store only looks at its epoch."""
 
     epoch: int = 0
     """0 if there is none."""
@@ -42,7 +42,7 @@ class StoredChoice(NamedTuple):
 
 
 class ChoiceProposal(NamedTuple):
-    """Put this choice in the place of the one with the expected epoch."""
+    """Replace the choice that has the expected epoch with this one."""
 
     scope: str
     expected_epoch: int
@@ -57,23 +57,23 @@ class BoardPush:
     identity: bytes | None = None
     """Its heartbeat, when one is due."""
     forget_us: int
-    """When silent nodes are forgotten, with everything they sent."""
+    """How long after their last heartbeat silent nodes are forgotten, with everything they sent."""
     life: str = ""
-    """Of the process: one that takes the place of another under the same name counts from zero, and not in its
-    stead."""
+    """Identifies the process: a new process under the same name counts from zero, without overwriting the old
+    counts."""
     counts: Counts = NOTHING_COUNTED
     lists: Mapping[str, bytes] = field(default_factory=lambda: NOTHING)
-    """Lists of its own, by name; those that have not changed are left out."""
+    """This node's lists, by name; unchanged ones are left out."""
     revision: str = ""
-    """Of what people have set, as far as it is known here."""
+    """The last known revision of the per-key settings."""
     scopes: Mapping[str, SecondCounts] = field(default_factory=lambda: NOTHING)
-    """What it has counted by rule."""
+    """Its counts by rule."""
     agreed_revision: str = ""
-    """Of what has been agreed on, as far as it is known here."""
+    """The last known revision of the agreed choices."""
 
     @property
     def counted_by(self) -> str:
-        """The name that counts are stored under: this node, in this life."""
+        """The name that its counts are stored under: node and life."""
         return f"{self.node}#{self.life}"
 
 
@@ -87,32 +87,32 @@ class NodeRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardPull:
-    """What it gets back."""
+    """What a node gets back."""
 
     now_us: int
     """The store's clock."""
     nodes: Mapping[str, NodeRow]
     counts: Mapping[str, Counts]
-    """By node and life (see `node_of`); also of those that have ended, until their last seconds are over."""
+    """By node and life (see `node_of`); lives that have ended are included until their last seconds are over."""
     gone: Totals
-    """The totals of lives that ended before."""
+    """The totals of lives that ended before that."""
     revision: str
     kept: Mapping[str, bytes] | None
-    """What people have set, by name; `None` when nothing has changed since the revision that was pushed."""
+    """All per-key settings, by name; `None` if unchanged since the pushed revision."""
     scopes: Mapping[str, Mapping[str, SecondCounts]] = field(default_factory=lambda: NOTHING)
-    """What was counted by rule, by node and life as `counts` is."""
+    """Counts by rule, by node and life like `counts`."""
     agreed_revision: str = ""
     agreed: Mapping[str, StoredChoice] | None = None
-    """What has been agreed on, by scope; `None` when nothing has changed."""
+    """The agreed choices, by scope; `None` if unchanged."""
 
 
 def node_of(counted_by: str) -> str:
-    """The node that has counted."""
+    """The node in the name of a counter."""
     return counted_by.rpartition("#")[0]
 
 
 class UnwritableError(EngineError):
-    """A file of this node cannot be written, for example because the disk is full. Nothing was changed."""
+    """A file of this node cannot be written, for example because the disk is full. Nothing has changed."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=True)
@@ -127,35 +127,35 @@ class BoardStore(Protocol):
     lag_seconds: int
     """How many of the newest seconds may still lack counts of other nodes."""
     private_lists: bool
-    """Whether a node keeps its lists of keys to itself, and does not put them here."""
+    """Whether nodes do not share their lists of keys here."""
 
     async def exchange(self, push: BoardPush) -> BoardPull:
-        """Send this node's part and get the others', in one step."""
+        """Send this node's part and get everybody's, in one step."""
 
     async def change(self, name: str, value: bytes | None, until_us: int | None) -> bytes | None:
-        """Keep a value under a name, for ever or until then, or remove it; return what was there, once it is safe."""
+        """Store a value under a name, permanently or until then, or remove it; return the old value once durable."""
 
     async def agree(self, proposal: ChoiceProposal) -> StoredChoice:
-        """Replace a choice if its epoch is the expected one, in one step; return what is there now."""
+        """Replace a choice if it has the expected epoch, in one step; return the stored choice."""
 
     async def lists(self, name: str) -> dict[str, bytes]:
-        """The lists of all nodes that go by this name, by node."""
+        """The lists of all nodes under this name, by node."""
 
     async def leave(self, node: str) -> None:
-        """Forget a node at once; what it has counted stays counted."""
+        """Forget a node at once, but keep its counts."""
 
     async def aclose(self) -> None:
-        """Close everything the store holds open."""
+        """Close all connections and files."""
 
 
 class AlgorithmControl(Protocol):
-    """Chooses algorithms on this node; the board carries its counts and proposals."""
+    """Chooses algorithms on this node; the board transports its counts and proposals."""
 
     def strips(self, second: int) -> Mapping[str, SecondCounts]:
-        """What was counted by rule, up to this second."""
+        """Counts by rule, up to this second."""
 
     def heard(self, pulled: BoardPull, last: int) -> Iterable[ChoiceProposal]:
-        """Take what the store says, and return what to propose; nodes should have told of all seconds up to `last`."""
+        """Process the store's answer and return proposals; nodes should have reported all seconds up to `last`."""
 
     def answered(self, scope: str, stored: StoredChoice) -> None:
-        """Take what the store answered to a proposal."""
+        """Process the store's answer to a proposal."""

@@ -1,8 +1,8 @@
-"""Traffic: what ten one-second buckets say. Pure.
+"""Traffic figures from ten one-second buckets. Pure.
 
-A node counts in plain integers and looks at them once a second, so what it has to say about a second is a difference of
-two counts. When it looks late, the difference belongs to several seconds and is spread over them: the sum is always
-right, and no second looks like a burst because the node was busy.
+A node counts in plain integers and reads them once a second, so the count of a second is a difference of two readings.
+After a late reading, the difference covers several seconds and is spread over them: the sum is always right, and no
+second looks like a burst because the node was busy.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 SECONDS: Final = 10
 KEPT_SECONDS: Final = 12
-"""How many seconds a node reports: ten are used, and the last ones may come late."""
+"""How many seconds a node reports: ten are used, and the newest may arrive late."""
 ENOUGH: Final = 20
-"""With fewer requests in all buckets, the busiest one says nothing about bursts."""
+"""With fewer requests in all buckets, the busiest one is no evidence of a burst."""
 
 
 class TrafficRates(NamedTuple):
-    """Rates of traffic over all nodes."""
+    """Traffic rates over all nodes."""
 
     req_per_sec: float
     burst_ratio: float
-    """The busiest second against the mean; 0 when there was too little to tell."""
+    """The busiest second relative to the mean; 0 if there was too little traffic."""
     deny_rate: float
     """Between 0 and 1."""
 
@@ -45,14 +45,15 @@ def figures_of(seconds: Sequence[Second]) -> TrafficRates:
 
 
 def _burst_ratio(counts: list[int]) -> float:
-    """The busiest second against the mean, which is over all of them but for two exceptions.
+    """The busiest second relative to the mean, which is over all of them but for two exceptions.
 
-    Traffic that has just begun is no burst: while it goes on, the mean is over the seconds since it began. It goes on
-    while the last second has at least half of that mean. When it falls off, the silence before it counts again.
+    Traffic that has just begun is no burst: while it continues, the mean is over the seconds since it began. It
+    continues while the last second has at least half of that mean. When it falls off, the silence before it counts
+    again.
 
     Traffic that ends, or falls off, is no burst either. It ends with the last second that has at least half of the
-    busiest one. If it was there when the ten seconds began, the mean is over the seconds until its end; it was there
-    if one of the first two has at least half of that mean. Later seconds count only if they make the mean higher.
+    busiest one. If it was already there when the ten seconds began, the mean is over the seconds until its end; it was
+    there if one of the first two has at least half of that mean. Later seconds count only if they raise the mean.
     """
     busiest, total = max(counts), sum(counts)
     begun = next(i for i, count in enumerate(counts) if count)
@@ -67,31 +68,31 @@ def _burst_ratio(counts: list[int]) -> float:
 
 
 class SecondCounts(NamedTuple):
-    """What a node counted in each of its last seconds, the last being `last`: requests and denied in turn."""
+    """A node's counts of its last seconds, up to `last`: requests and denied alternate."""
 
     last: int = 0
     counts: tuple[int, ...] = (0,) * (2 * KEPT_SECONDS)
 
 
 class SecondBuckets:
-    """Counts that only grow, cut into the last `KEPT_SECONDS` seconds. Its size never changes."""
+    """Splits growing counters into the last `KEPT_SECONDS` seconds. Its size never changes."""
 
     __slots__ = ("_counted", "_seconds", "counted_to")
 
     def __init__(self) -> None:
         self.counted_to = -1
-        """The last second that has been noted; before `begin` there is none."""
+        """The last second that has been counted; negative before `begin`."""
         self._counted = NONE_YET
         self._seconds: deque[Second] = deque(maxlen=KEPT_SECONDS)
 
     def begin(self, totals: Totals, last: int) -> None:
-        """What has been counted so far belongs to no second that is told of; the next one is the first."""
+        """Start counting after the second `last`: everything before belongs to no bucket."""
         self._counted, self.counted_to = totals, last
 
     def note(self, totals: Totals, last: int) -> None:
-        """Note what was counted since the last time, up to the second `last`, by the seconds in which it was."""
+        """Spread what was counted since the previous call over the seconds up to `last`."""
         if self.counted_to < 0 or last <= self.counted_to:
-            return  # It has not begun, or this second has been noted.
+            return  # Not begun, or this second is counted already.
         first = max(self.counted_to + 1, last - KEPT_SECONDS + 1)
         requests = totals.requests - self._counted.requests
         denied = totals.denied - self._counted.denied
@@ -104,14 +105,14 @@ class SecondBuckets:
 
 
 def strip_of(seconds: Iterable[Second], last: int) -> SecondCounts:
-    """These seconds as a strip that ends with `last`; those in which nothing was noted are zeros."""
+    """These seconds as a strip that ends with `last`; missing seconds are zeros."""
     known = {second.at: (second.requests, second.denied) for second in seconds}
     span = range(last - KEPT_SECONDS + 1, last + 1)
     return SecondCounts(last, tuple(count for at in span for count in known.get(at, (0, 0))))
 
 
 def last_seconds(strips: Iterable[SecondCounts], last: int) -> tuple[Second, ...]:
-    """`SECONDS` buckets that end with `last`, added over nodes; what lies outside is left out.
+    """`SECONDS` buckets that end with `last`, summed over nodes; other seconds are left out.
 
     Nodes beat together, so most strips end with the same second and are added column by column, in C.
     """
@@ -131,19 +132,18 @@ def last_seconds(strips: Iterable[SecondCounts], last: int) -> tuple[Second, ...
 
 
 def settled_second(ends: Iterable[int], last: int) -> int:
-    """The newest second up to `last` that every node has told of, whose strips end with `ends`.
+    """The newest second up to `last` that every node has reported, whose strips end with `ends`.
 
-    A node that is a little late moves the ten seconds that are read back by as much, since a second that lacks its
-    part would make the others look like a burst. Strips are long enough for that (`KEPT_SECONDS`). One that has
-    been silent for longer is not waited for: what it has told of still counts, and what it has not is not guessed
-    at.
+    A node that is a little late shifts the ten seconds back by as much, because a second without its counts would make
+    the rest look like a burst. Strips are long enough for that (`KEPT_SECONDS`). A node that has been silent for longer
+    is not waited for: what it has reported still counts, and the rest is not guessed.
     """
     oldest = last - (KEPT_SECONDS - SECONDS)
     return min((end for end in ends if oldest <= end < last), default=last)
 
 
 def spread_evenly(first: int, last: int, requests: int, denied: int) -> list[Second]:
-    """Counts that were gathered from second `first` to `last`, as evenly as whole numbers go."""
+    """Spread counts over the seconds from `first` to `last`, as evenly as whole numbers allow."""
     many = last - first + 1
     return [
         Second(

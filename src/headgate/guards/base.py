@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Redirect(NamedTuple):
-    """Ask for the same key and cost, but for this limit."""
+    """Hit another limit with the same key and cost."""
 
     limit: Limit
     rule: str | None = None
 
 
 class AskInstead(NamedTuple):
-    """Put this request to the engine, in place of the hit."""
+    """Send this request to the engine instead of the hit."""
 
     request: ChargeSet
     answered: Callable[[Decision], Decision | None]
@@ -41,21 +41,21 @@ class AskInstead(NamedTuple):
     failed: Callable[[], None]
     """Called when there is no answer, or the caller has stopped waiting for it."""
     ticket: Any = None
-    """For the other hooks, if the hit is made after all."""
+    """Passed to the other hooks if the hit is made after all."""
 
 
 Found: TypeAlias = "Decision | Redirect | AskInstead | Any"
-"""An answer, another call, or a ticket: then the engine is called, and the other hooks get the ticket."""
+"""An answer, another call, or a ticket: with a ticket the engine is called and the other hooks get the ticket."""
 
 Chore: TypeAlias = "Callable[[Any], Any]"
-"""`(engine)`: calls one of its verbs in the background, and returns what the verb returns."""
+"""`(engine)`: calls one of the engine's verbs in the background and returns its result."""
 
 
 class HitGuard(NamedTuple):
-    """A guard's part in the hits of one limit. Functions, not methods, because every hit pays for them."""
+    """A guard's hooks for the hits of one limit. Functions, not methods, because they run on every hit."""
 
     before: Callable[[str, int], Found]
-    """`(key, cost)`. Without the other two hooks, a ticket is useless and has to be `None`."""
+    """`(key, cost)`. A guard without the other two hooks has no use for a ticket and must return `None` instead."""
     after: Callable[[Decision, Any], Decision] | None = None
     """`(decision, ticket)`"""
     failed: Callable[[Exception, Any], Decision] | None = None
@@ -65,7 +65,7 @@ class HitGuard(NamedTuple):
 
 
 def cost_as_ticket(_key: str, cost: int) -> int:
-    """`HitGuard.before` of a guard that only looks at answers. Shells know it, and save the call."""
+    """`HitGuard.before` of a guard that only looks at answers. Shells recognise it and skip the call."""
     return cost
 
 
@@ -76,7 +76,7 @@ class Chosen(Protocol):
 
 
 class Variants(NamedTuple):
-    """A guard's part in the hits of a limit with several variants: each is bound once, and a hit picks one."""
+    """For a limit with several variants: each variant is bound once, and every hit picks one."""
 
     limits: tuple[Limit, ...]
     chosen: Chosen
@@ -92,53 +92,53 @@ class Guard:
     has_chores: ClassVar[bool] = False
 
     about: ClassVar[type[Limit] | None] = None
-    """The only kind of limit that it handles. Requests without one skip it."""
+    """The only kind of limit that this guard handles. Requests without one skip it."""
 
     def scoped(self, namespace: str) -> Self:
         """The guard for another namespace. One that remembers keys must not mix namespaces."""
         return self
 
     def for_limit(self, limit: Limit, rule: str | None) -> HitGuard | Variants | None:
-        """This guard's part in hits of one limit; `None` if it has none, so that they cost nothing more."""
+        """The hooks for hits of one limit; `None` if there are none, so that those hits cost nothing extra."""
         return None
 
     def before(self, request: ChargeSet) -> Decision | ChargeSet:
-        """The answer, or what to ask the engine: the request, or another one in its place."""
+        """The answer, or the request to send to the engine: this one or a replacement."""
         return request
 
     def after(self, request: ChargeSet, decision: Decision) -> Decision:
-        """The caller's answer, given the engine's answer to what `before` asked for."""
+        """The caller's answer, given the engine's answer to the request from `before`."""
         return decision
 
     def failed(self, request: ChargeSet, error: EngineError) -> Decision:
-        """The answer when the engine has none; raises the error if there is none here either."""
+        """The answer when the engine has failed; raises the error if the guard has no answer either."""
         raise error
 
     def asked_for(self, limit: Limit, rule: str | None) -> Limit:
-        """The limit that hits of this one go to now: one of its `Variants`, or the limit itself."""
+        """The limit that hits of this limit currently go to: one of its `Variants`, or itself."""
         return limit
 
     def units_returned(self, key: str) -> None:
-        """Units of a key may have been given back."""
+        """Called when units of a key may have been given back."""
 
     def resetting(self, key: str) -> None:
-        """A key is about to be forgotten."""
+        """Called before a key is reset."""
 
     def settling(self, token: str, actual: int | Sequence[int]) -> int | Sequence[int]:
         """The real costs for the engine, of a reservation that is being settled: `before` may have dropped charges."""
         return actual
 
     def settled(self, token: str) -> None:
-        """A reservation was settled, or an attempt was made: it may have given units back."""
+        """Called after a reservation was settled, or settling was attempted: it may have given units back."""
 
     def chore_pause(self) -> float | None:
         """Seconds until there may be something to do; `None` if there will be nothing."""
         return None
 
     def chores(self) -> list[Chore]:
-        """What is due by now."""
+        """The chores that are due now."""
         return []
 
     def last_chores(self) -> list[Chore]:
-        """What is to be done before the engine is closed."""
+        """The chores to run before the engine is closed."""
         return []

@@ -35,17 +35,17 @@ LAST_PAUSE_S: Final = 0.25
 
 
 class Breaker:
-    """Whether calls go to the store."""
+    """Decides whether calls go to the store."""
 
     def __init__(self, clock: Clock, deadline: float, *, keeps_deadline: bool = True) -> None:
         self.clock = clock
-        """What it times calls by."""
+        """The clock that times calls."""
         self.ticks = clock.ticks
         self._keeps_deadline = keeps_deadline
         self.calm = False
-        """Whether there is nothing to find out: a call may be made without `ask`, and an answer needs no `answered`.
+        """Whether all is well: calls may skip `ask`, and answers may skip `answered`.
 
-        A plain attribute: the hot path looks at it.
+        A plain attribute, because the hot path reads it.
         """
         self._deadline_ns = round(deadline * NS_PER_SECOND)
         self.is_open = False
@@ -54,14 +54,14 @@ class Breaker:
         self.openings = 0
         """How often it has opened."""
         self.on_change: Callable[[], None] | None = None
-        """Called whenever it has opened or closed."""
+        """Called after the breaker opens or closes."""
         self._answered = False
         self._timeouts = 0
         self._trial_ends_ns = 0
         self._window_ends_ns = 0
         self._calls = self._failures = 0
         self._chance = random.Random(random.random())
-        """Its own generator: probes run in a background thread and must not disturb the program's random numbers."""
+        """A private generator: probes run in a background thread and must not disturb the program's random numbers."""
         self._good_probes = 0
         self._pause_s = FIRST_PAUSE_S
 
@@ -77,7 +77,7 @@ class Breaker:
         return now_ns
 
     def answered(self, asked_ns: int) -> None:
-        """The store has answered that call."""
+        """Record that the store answered this call."""
         self._calls += 1
         now_ns = self.ticks()
         late = not self._keeps_deadline and now_ns - asked_ns > 2 * self._deadline_ns
@@ -89,7 +89,7 @@ class Breaker:
         self.calm = self._keeps_deadline and not self.is_open and now_ns >= self._window_ends_ns
 
     def failed(self, asked_ns: int, error: EngineError) -> None:
-        """That call has failed."""
+        """Record that this call failed."""
         if not error.transient or error.partial or self.is_open:
             return
         self.calm = False
@@ -110,7 +110,7 @@ class Breaker:
         return self._pause_s * self._chance.uniform(0.75, 1.0)
 
     def probed(self, *, good: bool) -> bool:
-        """A probe is over; whether there have been enough good ones to close."""
+        """Record the result of a probe; returns whether enough good ones have come in a row to close."""
         if good:
             self._good_probes += 1
             self._pause_s = FIRST_PAUSE_S
@@ -120,11 +120,11 @@ class Breaker:
         return self._good_probes >= GOOD_PROBES
 
     def close(self) -> None:
-        """The store is back: ask it again."""
+        """Let calls through again: the store is back."""
         if self.is_open:
             self._timeouts = self._calls = self._failures = 0
             self.is_open = False
-            self._tell()
+            self._notify()
 
     def _timed_out(self, problem: str) -> None:
         self._timeouts += 1
@@ -139,8 +139,8 @@ class Breaker:
         self.openings += 1
         self._good_probes, self._pause_s = 0, FIRST_PAUSE_S
         self.is_open, self.calm = True, False
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self.on_change is not None:
             self.on_change()

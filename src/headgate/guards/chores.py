@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from .base import Chore, Guard
 
 AT_ONCE: Final = 128
-"""Chores that are on their way to an awaited engine at the same time."""
+"""How many chores may be in flight at a time on an async engine."""
 
 
 class ChoreThread:
-    """Does the chores of one guard. Safe to use from several threads."""
+    """Runs the chores of one guard. Safe to use from several threads."""
 
     def __init__(self, engine: Any, guard: Guard) -> None:
         self._engine = engine
@@ -40,7 +40,7 @@ class ChoreThread:
         self._wake: SimpleQueue[None] = SimpleQueue()
 
     def after_fork(self) -> None:
-        """The thread is the parent's."""
+        """Called in a child process, which does not have the parent's thread."""
         self._begin()
 
     def start(self) -> None:
@@ -51,7 +51,7 @@ class ChoreThread:
                 self._runs = True
 
     def finish(self) -> None:
-        """Do all that is left, after what the thread is doing now."""
+        """Wait for the chores that are running, then run all that are left."""
         self._wake.put(None)
         with self._working:
             _do_until_one_fails(self._engine, self._guard.last_chores())
@@ -65,12 +65,12 @@ class ChoreThread:
                     for chore in self._guard.chores():
                         with suppress(HeadgateError):
                             chore(self._engine)
-        except BaseException:  # A bug; the next start creates another thread.
+        except BaseException:  # A bug; the next `start` creates a new thread.
             self._runs = False
             raise
 
     def _next_pause(self) -> float | None:
-        """How long to sleep; `None` when the thread has nothing to do, and ends."""
+        """Seconds to sleep; `None` when there is nothing left to do and the thread should end."""
         with self._starting:
             pause = self._guard.chore_pause()
             self._runs = pause is not None
@@ -78,7 +78,7 @@ class ChoreThread:
 
 
 class ChoreTimer:
-    """The same for an awaited engine. The work is done in the loop that asked last while no other was busy with it."""
+    """The same for an async engine. Chores run in the event loop that last called `start` while no timer was set."""
 
     def __init__(self, engine: Any, guard: Guard) -> None:
         self._engine = engine
@@ -93,7 +93,7 @@ class ChoreTimer:
             return
         pause = self._guard.chore_pause()
         self._timer = None
-        with suppress(RuntimeError):  # No loop runs: another caller will schedule it.
+        with suppress(RuntimeError):  # No running loop: another caller will schedule it.
             if pause is not None:
                 self._loop = asyncio.get_running_loop()
                 self._timer = self._loop.call_later(pause, self._tick)
@@ -105,9 +105,8 @@ class ChoreTimer:
             if chores:
                 self._work = asyncio.get_running_loop().create_task(self._do_all(chores))
                 self._work.add_done_callback(lambda _: self.start())
-        if (
-            self._work is None or self._work.done()
-        ):  # Else what is due now would be looked at without a pause.
+        # While chores are running the pause may be 0, so the task's callback restarts the timer instead.
+        if self._work is None or self._work.done():
             self.start()
 
     async def _do_all(self, chores: Sequence[Chore]) -> None:
@@ -122,7 +121,7 @@ class ChoreTimer:
         return True
 
     async def finish(self) -> None:
-        """Do all that is left, unless the engine does not answer."""
+        """Run all chores that are left, but stop when the engine fails."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,7 +135,7 @@ class ChoreTimer:
 
 
 def _do_until_one_fails(engine: Any, chores: Sequence[Chore]) -> None:
-    """Do not retry an unreachable store forever: a caller waits for the engine to close."""
+    """Stop at the first failure: someone is waiting for the engine to close."""
     with suppress(HeadgateError):
         for chore in chores:
             chore(engine)

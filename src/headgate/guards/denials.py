@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 MAX_AGE_US: Final = 1_000_000
 MAX_KEYS: Final = 65_536
 MAX_BYTES: Final = 33_554_432
-"""The most bytes of all denials, and half as much for reservations; forgetting them only costs round trips."""
+"""Upper bound for all denials; half as much for reservations. Dropping either only costs round trips."""
 ENTRY_BYTES: Final = 448
-"""What a denial takes up besides its key."""
+"""Memory that a denial takes besides its key."""
 MAX_LIMITS: Final = 4_096
 
 
 class Denials:
-    """Denials of one limit, by key. Variants of an adaptive limit share them: what one admits changes the others'."""
+    """Denials of one limit, by key. Variants of an adaptive limit share them, because they count the same units."""
 
     __slots__ = ("_book", "_known", "_ticks", "retired")
 
@@ -40,24 +40,24 @@ class Denials:
         self._known: dict[str, tuple[int, int, int, Decision]] = {}
         self._ticks = clock.ticks
         self.retired = False
-        """The book does not know these any more: nothing may be added."""
+        """Set once the book has dropped this object: nothing may be added any more."""
 
     def recall(self, key: str, cost: int, limit: Limit) -> Decision | None:
-        """The denial that still holds for this cost and limit, as it would be told now."""
+        """The denial that still holds for this cost and limit, with its times counted from now."""
         try:
             known = self._known.get(key)
-        except TypeError:  # No text, then, and the engine would say so.
+        except TypeError:  # The key is not hashable, so it is not text.
             require_key(key)
             raise
         if known is None:
             return None
         until_ns, sent_ns, denied_cost, decision = known
         now_ns = self._ticks()
-        if not sent_ns <= now_ns < until_ns:  # Or a clock of a test was set back.
+        if not sent_ns <= now_ns < until_ns:  # Expired, or a test has set its clock back.
             self._known.pop(key, None)
             return None
         if cost is not denied_cost and (cost != denied_cost or type(cost) is not int):
-            return None  # A larger cost is denied too, but only the engine knows for how long.
+            return None  # A larger cost is denied too, but only the engine knows until when.
         if decision.limited_by is not limit and decision.limited_by != limit:
             return None
         _, remaining, retry_after_us, reset_after_us, level = decision.answer
@@ -69,11 +69,11 @@ class Denials:
             max(0, reset_after_us - passed_us),
             level,
         )
-        context = Context("cache", *decision.context[1:5])  # Without the receipt.
+        context = Context("cache", *decision.context[1:5])  # The receipt is left out.
         return Decision(key, decision.limited_by, answer, context)
 
     def remember(self, decision: Decision, cost: int, sent_ns: int, era: int) -> None:
-        """Keep a denial for as long as it is sure to hold."""
+        """Keep a denial for as long as it certainly holds."""
         retry_after_us = decision.answer[2]
         if (
             retry_after_us <= 0
@@ -86,20 +86,20 @@ class Denials:
         until_ns = sent_ns + min(retry_after_us, MAX_AGE_US) * 1000
         self._known[decision.key] = (until_ns, sent_ns, cost, decision)
 
-        if era != self._book.era or self.retired:  # Another thread gave units back just now.
+        if era != self._book.era or self.retired:  # Another thread has just given units back.
             self._known.pop(decision.key, None)
 
     def forget(self, key: str) -> None:
-        """Forget the denial of a key: something has changed."""
+        """Drop the denial of a key whose state has changed."""
         if self._known:
             self._known.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all denials."""
+        """Drop all denials."""
         self._known.clear()
 
     def sweep(self, now_ns: int) -> tuple[int, int]:
-        """Drop what does not hold any more; how many are left, and how many bytes."""
+        """Drop expired denials; returns how many are left, and their size in bytes."""
         count = size = 0
         for key, (until_ns, *_) in list(self._known.items()):
             if now_ns >= until_ns:
@@ -111,26 +111,26 @@ class Denials:
 
 
 class DenialBook:
-    """The denials of every limit, and which key a reservation belongs to."""
+    """The denials of every limit, and the keys of open reservations."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._by_limit: dict[tuple[Limit | str, str | None], Denials] = {}
         self._count = self._size = 0
-        """At least what all denials are: what was dropped since the last sweep is still counted."""
+        """Upper bounds: denials dropped since the last sweep are still counted."""
         self._reserved: dict[str, list[str]] = {}
         self._reserved_size = 0
         self.era = 0
-        """Ends whenever units are given back: a denial from an earlier one may not hold any more."""
+        """Increases whenever units are given back: a denial from an earlier era may no longer hold."""
         remember(self)
 
     def after_fork(self) -> None:
-        """Called in a child: another thread may have held the lock."""
+        """Called in a child process: another thread of the parent may have held the lock."""
         self._lock = threading.Lock()
 
     def of(self, limit: Limit, rule: str | None) -> Denials:
-        """The denials of one limit; with too many limits, those of all others are forgotten."""
+        """The denials of one limit. When there are too many limits, all others are dropped."""
         counted = limit.identity if isinstance(limit, Adaptive) else limit
         with self._lock:
             denials = self._by_limit.get((counted, rule))
@@ -141,7 +141,7 @@ class DenialBook:
             return denials
 
     def make_room(self, key: str) -> None:
-        """One more denial comes: if there are too many, drop those that have ended, or else all."""
+        """Make room for one more denial: if there are too many, drop the expired ones, and if need be all."""
         with self._lock:
             self._count += 1
             self._size += ENTRY_BYTES + getsizeof(key)
@@ -156,7 +156,7 @@ class DenialBook:
                 self._count = self._size = 0
 
     def decided(self, request: ChargeSet, decision: Decision) -> None:
-        """Note which keys have changed, and whose denials end when this reservation is settled."""
+        """Drop denials of keys that have been charged, and remember the keys of a reservation."""
         for charge in request.charges:
             if charge.kind is not ChargeKind.PEEK:
                 self.forget(charge.key)
@@ -169,7 +169,7 @@ class DenialBook:
             self._reserved[decision.token] = keys
 
     def settled(self, token: str) -> None:
-        """A reservation may have given units back."""
+        """Drop denials of keys to which a settled reservation may have given units back."""
         self.era += 1
         keys = self._reserved.pop(token, None)
         for denials in self._filled():
@@ -180,17 +180,17 @@ class DenialBook:
                     denials.forget(key)
 
     def renew(self, key: str) -> None:
-        """Units were given back: ask again, and disbelieve denials that are still on their way."""
+        """Drop the denial of a key that got units back, and ignore denials still in flight."""
         self.era += 1
         self.forget(key)
 
     def forget(self, key: str) -> None:
-        """A key was charged elsewhere."""
+        """Drop all denials of a key."""
         for denials in self._filled():
             denials.forget(key)
 
     def _filled(self) -> list[Denials]:
-        """Those with anything in them; a list, because other threads add to the book meanwhile."""
+        """Those that are not empty; a list, because other threads may add to the book meanwhile."""
         return [denials for denials in list(self._by_limit.values()) if denials._known]
 
     def _retire(self) -> None:

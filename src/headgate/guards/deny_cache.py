@@ -6,12 +6,12 @@ reaches the store. The time runs from before the request was sent, and is at mos
 refund takes effect within that second; this node's own takes effect at once.
 
 A request that does not fit even into an unused limit (a limit of 0, a cost above the limit) is always denied, without
-asking the engine. What is left of the limit is not known then, and reported as 0.
+asking the engine. The remaining units are not known then, and reported as 0.
 
 It works only for algorithms whose denials hold: not for backoff, where a denial changes the state, nor for slots, which
 may be released at any time. Denials of an adaptive limit hold while a window or a bucket decides; each variant has its
-own. And it works only for requests with one limit: with several, the answer also includes what the others have left and
-the longest wait, which one denial does not know.
+own. And it works only for requests with one limit: with several, the answer also depends on the other limits, which
+a cached denial does not know.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 HOLDING: Final = frozenset(
     one.name for one in (FixedWindow, SlidingWindow, SlidingLog, TokenBucket)
 )
-"""Deciders whose denials hold."""
+"""Algorithms whose denials hold."""
 
 
 class DenyCache(Guard):
-    """Remembers denials; with `remembers=False` it denies only what can never fit."""
+    """Caches denials; with `remembers=False` it only denies what can never fit."""
 
     def __init__(self, clock: Clock, *, remembers: bool = True) -> None:
         self._clock = clock

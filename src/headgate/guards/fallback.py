@@ -46,9 +46,9 @@ WORDS: Final = {
 
 
 class FallbackGuard(Guard):
-    """Answers for the store, as `policy` says for the rule, or for the limiter if there is no rule.
+    """Answers when the store does not, according to the `policy` of the rule (or of the limiter, without a rule).
 
-    `in_part` is for a store of several servers: whether some of them answer, see `EngineDescription`.
+    `in_part` returns whether some servers of the store still answer, see `EngineDescription`.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class FallbackGuard(Guard):
         self._on_failure = on_failure
         self._log = logger or logging.getLogger("headgate")
         self._warned = False
-        self.wake: Callable[[], None] = _nobody
-        """Called when there may be something to recover from; the shell sets it."""
+        self.wake: Callable[[], None] = _no_shell
+        """Starts the recovery if one may be needed; set by the shell."""
         breaker.on_change = self._changed
 
     def scoped(self, namespace: str) -> FallbackGuard:
-        """See `Guard.scoped`. The store is the same one, and so is the breaker; keys are others."""
+        """See `Guard.scoped`. The store and the breaker are shared; the keys are not."""
         return FallbackGuard(
             self.breaker,
             self.local.anew(),
@@ -120,7 +120,7 @@ class FallbackGuard(Guard):
         return HitGuard(before, after, failed)
 
     def note_answer(self, asked_ns: int, request: ChargeSet, decision: Decision) -> Decision:
-        """The store has answered a request; what it says is left is what a fallback begins with."""
+        """Record an answer of the store; a fallback starts from the remaining units it reports."""
         self.breaker.answered(asked_ns)
         for one in decision.rules:
             if self.policy(one.rule) == "fallback":
@@ -130,72 +130,72 @@ class FallbackGuard(Guard):
         return decision
 
     def note_failure(self, asked_ns: int, error: EngineError) -> None:
-        """The store has failed to answer. If a part of it answers, others are to go on asking."""
+        """Record a failure of the store. While a part of it still answers, the breaker stays closed."""
         if self._in_part is None or not self._in_part():
             self.breaker.failed(asked_ns, error)
         if self._on_failure is not None:
             self._on_failure(error)
 
     def not_asked(self) -> EngineError:
-        """Why the store is not asked at all."""
+        """The error that explains why the store is not called."""
         why = self.breaker.problem or "an earlier call is late"
         return EngineError(
             f"the store was not called, because it does not answer: {why}", transient=True
         )
 
     def answer(self, request: ChargeSet, error: EngineError) -> Decision:
-        """The answer to a request that the store did not answer because of `error`; raises it if there is none."""
+        """The answer to a request that failed with `error`; raises it if the policy says so."""
         for charge in request.charges:
             require_key(charge.key)
         if self.breaker.is_open:
-            self.wake()  # Nearly always under way; not in a child that was forked meanwhile.
-        says = [self._says(charge) for charge in request.charges]
-        if "closed" in says:
-            return self._as_told(request, says)
-        if "raise" in says:
+            self.wake()  # Usually running already, but not in a child that was forked meanwhile.
+        policies = [self._policy_of(charge) for charge in request.charges]
+        if "closed" in policies:
+            return self._uncounted(request, policies)
+        if "raise" in policies:
             raise error
-        if "fallback" not in says:
-            return self._as_told(request, says)
+        if "fallback" not in policies:
+            return self._uncounted(request, policies)
         if self._members.join is not None:
             self._members.join()
-        places = [place for place, word in enumerate(says) if word == "fallback"]
-        mine = tuple(request.charges[place] for place in places)
-        decision = self.local.decide(request._replace(charges=mine), places)
+        places = [place for place, policy in enumerate(policies) if policy == "fallback"]
+        counted_here = tuple(request.charges[place] for place in places)
+        decision = self.local.decide(request._replace(charges=counted_here), places)
         self.wake()
-        if len(mine) == len(says):
+        if len(counted_here) == len(policies):
             return decision
-        return self._with_others(request, says, decision)
+        return self._with_others(request, policies, decision)
 
-    def _says(self, charge: Charge) -> OnError:
+    def _policy_of(self, charge: Charge) -> OnError:
         """The policy of one charge; a shadow never denies, whatever its rule says."""
         return "open" if charge.kind is ChargeKind.SHADOW else self.policy(charge.rule)
 
-    def _as_told(self, request: ChargeSet, says: Sequence[OnError]) -> Decision:
-        """The answer where no count is needed for it. A reservation is made: there is nothing to settle then."""
+    def _uncounted(self, request: ChargeSet, policies: Sequence[OnError]) -> Decision:
+        """The answer where nothing needs to be counted. A reservation is granted, with nothing to settle later."""
         decisions = [
             one
-            for charge, word in zip(request.charges, says, strict=True)
-            for one in _without_engine(charge, word)
+            for charge, policy in zip(request.charges, policies, strict=True)
+            for one in _without_engine(charge, policy)
         ]
         token = request.token
-        if request.reserve_us and "closed" not in says:
+        if request.reserve_us and "closed" not in policies:
             token = self.local.reserve_nothing(token)
         return combined(decisions, token=token) if token else combined(decisions)
 
     def _with_others(
-        self, request: ChargeSet, says: Sequence[OnError], decision: Decision
+        self, request: ChargeSet, policies: Sequence[OnError], decision: Decision
     ) -> Decision:
-        """The local answer to some charges, with the others in their places."""
+        """Combine the local answer to some charges with the fixed answers to the rest, in the original order."""
         counted = iter(decision.rules)
         decisions = [
-            next(counted) if word == "fallback" else one
-            for charge, word in zip(request.charges, says, strict=True)
-            for one in _without_engine(charge, word)
+            next(counted) if policy == "fallback" else one
+            for charge, policy in zip(request.charges, policies, strict=True)
+            for one in _without_engine(charge, policy)
         ]
         return combined(decisions, token=decision.token)
 
     def _changed(self) -> None:
-        """The breaker has opened or closed: log it, and start to recover."""
+        """Called when the breaker opens or closes: log it, and start the recovery."""
         if not self.breaker.is_open:
             self._log.warning("the circuit breaker is closed: the store decides again")
             return
@@ -228,5 +228,5 @@ def _without_engine(charge: Charge, on_error: OnError) -> list[Decision]:
     ]
 
 
-def _nobody() -> None:
-    """There is no shell yet."""
+def _no_shell() -> None:
+    """Placeholder for `wake` until there is a shell."""

@@ -37,7 +37,7 @@ PATIENCE_S: Final = 1.0
 
 
 class _Verbs:
-    """What both shells do to each verb."""
+    """The verbs that both shells share."""
 
     _engine: Any
     guard: Any
@@ -62,7 +62,7 @@ class _Verbs:
         ]
 
     def _answer(self, request: ChargeSet, error: EngineError) -> Decision:
-        """The answer instead of the store's. What the store may have reserved anyway is given back."""
+        """The fallback's answer. If the store may have made a reservation anyway, it is given back."""
         guard = self._fallback
         decision = guard.answer(request, error)
         if error.indefinite and request.reserve_us:
@@ -74,13 +74,13 @@ class _Verbs:
         guard = self._fallback
         found = guard.local.settle(token, require_costs(actual))
         if found is None:
-            found = yield from self._at_the_store("settle", token, actual)
+            found = yield from self._give_back("settle", token, actual)
         guard.wake()
         return bool(found)
 
     def _release(self, key: str, limit: Limit, token: str, rule: str | None) -> Verb[None]:
         if not self._fallback.local.release(key, limit, token, rule):
-            yield from self._at_the_store("release", key, limit, token, rule)
+            yield from self._give_back("release", key, limit, token, rule)
 
     def _renew(self, key: str, limit: Limit, token: str, rule: str | None) -> Verb[bool]:
         held: bool | None = self._fallback.local.renew(key, limit, token, rule)
@@ -91,7 +91,7 @@ class _Verbs:
     def _withdraw(self, request: ChargeSet) -> Verb[None]:
         token = request.token or ""
         if self._fallback.local.settle(token, (0,)) is None:
-            yield from self._at_the_store("withdraw", request)
+            yield from self._give_back("withdraw", request)
 
     def _leave_line(self, decision: Decision) -> Verb[None]:
         if decision.source == "fallback":
@@ -99,8 +99,8 @@ class _Verbs:
         else:
             yield self._engine.leave_line(decision)
 
-    def _at_the_store(self, verb: str, *args: object) -> Verb[Any]:
-        """Give something back to the store, or keep it for later; callers who want errors get them."""
+    def _give_back(self, verb: str, *args: object) -> Verb[Any]:
+        """Give something back to the store, or queue it for later; with `on_error: raise` the error is raised."""
         guard = self._fallback
         asked_ns = guard.breaker.ask()
         try:
@@ -129,7 +129,7 @@ class _Verbs:
 
 
 class FallbackEngine(_Verbs, GuardedEngine):
-    """A blocking engine that may fail to answer."""
+    """A blocking engine with a fallback."""
 
     def __init__(self, engine: Engine, guard: FallbackGuard) -> None:
         super().__init__(engine, guard)
@@ -145,7 +145,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
         """Locked by the thread that recovers: several callers may start one at the same moment."""
 
     def after_fork(self) -> None:
-        """Called in a child: the thread that looks for the store is the parent's."""
+        """Called in a child process, which does not have the parent's recovery thread."""
         self._begin()
         is_closed = self._closed.is_set()
         self._closed = threading.Event()
@@ -170,7 +170,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
         self._closed.set()
 
     def _wake(self) -> None:
-        """Start to recover, unless that is under way.
+        """Start the recovery unless it is running.
 
         Not a `threading.Thread`: its `start` waits for the thread with a lock that an interrupt would leave locked.
         """
@@ -179,9 +179,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
         try:
             self._runs = True
             start_new_thread(self._recover, ())
-        except (
-            RuntimeError
-        ):  # There are too many threads, or the program ends. The next caller tries again.
+        except RuntimeError:  # Too many threads, or the program ends: the next caller tries again.
             self._runs = False
         except BaseException:  # An interrupt.
             self._runs = False
@@ -196,7 +194,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
         finally:
             self._recovering.release()
             self._runs = False
-        self._wake()  # There may be something new to recover from.
+        self._wake()  # There may be something new to recover.
 
     def _drive(self, recovery: Recovery) -> None:
         try:
@@ -219,21 +217,21 @@ class FallbackEngine(_Verbs, GuardedEngine):
             self._closed.wait(PATIENCE_S)
 
     def _call(self, step: EngineCall) -> Any:
-        """Carry out a call; one that is given little time is left alone in a thread of its own when that is over."""
+        """Run a call. One with a time limit runs in its own thread, which is abandoned when the time is up."""
         verb = getattr(self._engine, step.verb)
         if step.within_s is None:
             return verb(*step.args)
-        told: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        outcome: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
 
         def call() -> None:
             try:
-                told.put((verb(*step.args), None))
-            except Exception as error:  # noqa: BLE001 - it is raised to who waits
-                told.put((None, error))
+                outcome.put((verb(*step.args), None))
+            except Exception as error:  # noqa: BLE001 - it is raised in the waiting thread
+                outcome.put((None, error))
 
         start_new_thread(call, ())
         try:
-            result, error = told.get(timeout=step.within_s)
+            result, error = outcome.get(timeout=step.within_s)
         except Empty:
             raise _late(step.within_s) from None
         if error is not None:
@@ -242,7 +240,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
 
 
 class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
-    """An awaited engine that may fail to answer."""
+    """An async engine with a fallback."""
 
     def __init__(self, engine: AsyncEngine, guard: FallbackGuard) -> None:
         super().__init__(engine, guard)
@@ -271,7 +269,7 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
             await asyncio.wait([self._task])
 
     def _wake(self) -> None:
-        """Start to recover, unless that is under way in a loop that still runs."""
+        """Start the recovery unless it is running in a live event loop."""
         task = self._task
         if task is not None and not task.done() and not task.get_loop().is_closed():
             return
@@ -281,7 +279,7 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
 
     def _woken(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and not task.get_loop().is_closed():
-            self._wake()  # There may be something new to recover from.
+            self._wake()  # There may be something new to recover.
 
     async def _recover(self) -> None:
         while self._is_needed:

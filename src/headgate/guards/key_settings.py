@@ -31,11 +31,11 @@ class KeyBan(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why, as given by who set it."""
+        """The reason that was given for it."""
 
 
 class KeySettingsView(Protocol):
-    """What is set now. Immutable: a change replaces it."""
+    """The current settings. Immutable: a change replaces the view."""
 
     @property
     def bans(self) -> Mapping[str, KeyBan]:
@@ -43,22 +43,22 @@ class KeySettingsView(Protocol):
 
     @property
     def limits(self) -> Mapping[str, Limit]:
-        """Limits of single keys, for checks without a rule."""
+        """Limits of single keys, for requests without a rule."""
 
     @property
     def rule_limits(self) -> Mapping[str, Mapping[str, Limit]]:
-        """Limits of single keys by the rule whose limits they replace."""
+        """Limits of single keys, by the rule whose limits they replace."""
 
 
 class KeySettingsBoard(Protocol):
-    """Where the settings are kept; `headgate.board.Board` is one."""
+    """Where the settings are stored; `headgate.board.Board` is one."""
 
     @property
     def view(self) -> KeySettingsView:
-        """What is set now; read by every hit, so without I/O."""
+        """The current settings; read on every hit, so without I/O."""
 
     def now_us(self) -> int:
-        """The clock by which bans end."""
+        """The current time on the clock by which bans end."""
 
 
 class KeySettingsGuard(Guard):
@@ -109,7 +109,7 @@ class KeySettingsGuard(Guard):
         return request._replace(charges=charges)
 
     def _denied(self, key: str, limit: Limit) -> Decision | None:
-        """The answer for a banned key; `None` when it is not banned, or not any more."""
+        """The answer for a banned key; `None` if it is not banned, or the ban has ended."""
         board = self._board()
         ban = board.view.bans.get(key)
         if ban is None:

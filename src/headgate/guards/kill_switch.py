@@ -42,19 +42,19 @@ log: Final = logging.getLogger("headgate")
 
 
 class KillSwitch:
-    """What is turned off: ids of rules, or `*`, with the reason of each."""
+    """What is turned off: rule ids, or `*`, each with a reason."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else Path(path)
         self.off: Mapping[str, str] = NOTHING
-        """Immutable: a change replaces it. Nearly always empty, which every hit checks."""
+        """Immutable: a change replaces it. Checked by every hit, and nearly always empty."""
         self._seen: object = None
         self._problem = ""
         self._lock = threading.Lock()
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at the file, if there is one; cheap when nothing has changed."""
+        """Reread the file if it has changed; cheap if it has not."""
         if self.path is None:
             return
         try:
@@ -71,14 +71,14 @@ class KillSwitch:
                 log.warning("the kill switch in %s cannot be read: %s", self.path, error)
 
     def turn_off(self, what: str = EVERYTHING, reason: str = "") -> None:
-        """Turn the limits of a rule off, or all; when this returns it is in force, and on disk if there is a file."""
+        """Turn off the limits of a rule, or all. Takes effect, and is written to the file, before this returns."""
         if not what or what.startswith("#") or len(what.split()) != 1:
             raise UsageError(f"{what!r} is not the id of a rule")
         with self._lock:
             self._keep({**self.off, what: " ".join(reason.split())})
 
     def turn_on(self, what: str = EVERYTHING) -> bool:
-        """Turn them on again; false if they were not off."""
+        """Turn them back on; false if they were not off."""
         with self._lock:
             if what not in self.off:
                 return False
@@ -86,11 +86,11 @@ class KillSwitch:
             return True
 
     def is_off(self, rule: str | None) -> bool:
-        """Whether limits of a rule, or those of no rule, are off."""
+        """Whether the limits of a rule, or those without a rule, are off."""
         return EVERYTHING in self.off or (rule is not None and rule in self.off)
 
     def reason(self, rule: str | None) -> str:
-        """The reason, for requests that pass."""
+        """The reason to put into decisions."""
         why = self.off.get(rule or EVERYTHING) or self.off.get(EVERYTHING, "")
         return f"limits are turned off: {why}" if why else "limits are turned off"
 
@@ -118,7 +118,7 @@ class KillSwitch:
 
 
 class KillSwitchGuard(Guard):
-    """Lets every request pass whose limits are off. It is the outermost guard."""
+    """Lets requests pass whose limits are off. It is the outermost guard."""
 
     def __init__(self, switch: KillSwitch) -> None:
         self.switch = switch

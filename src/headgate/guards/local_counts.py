@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 MAX_KEYS: Final = 65_536
 MAX_BYTES: Final = 67_108_864
 LONGEST_KEY: Final = 256
-"""Longer keys are decided, but what was left of them is not remembered."""
+"""Longer keys are decided too, but their remaining units are not remembered."""
 MAX_LATER: Final = 10_000
 MAX_LIMITS: Final = 4_096
 RETRY_US: Final = 1_000_000
-"""When to come back after a denial that only says that the share is too small."""
+"""The retry delay of a denial that is only due to the small share."""
 
 Counted: TypeAlias = "tuple[str, Limit, str | None]"
-"""What a count belongs to: key, limit and rule."""
+"""The identity of a count: key, limit and rule."""
 
 
 class Deferred(NamedTuple):
-    """Something that gives back what the store holds, to be done when it answers again."""
+    """A call that gives something back to the store, queued until it answers again."""
 
     verb: str
-    """`settle` or `release`, a verb of engines."""
+    """The engine verb: `settle`, `release` or `withdraw`."""
     args: tuple[object, ...]
 
 
@@ -69,19 +69,19 @@ class Reserved(NamedTuple):
 
 
 class LimitAnswers:
-    """What was left of each key of one limit when the store last told. The older half is forgotten when it is full."""
+    """The units that each key of a limit had left in the store's last answer. When full, the older half is dropped."""
 
     __slots__ = ("_old", "_ticks", "_young", "most")
 
     def __init__(self, clock: Clock, most: int) -> None:
         self._ticks = clock.ticks
         self.most = most
-        """How many keys are young at a time."""
+        """How many keys fit into the younger half."""
         self._young: dict[str, tuple[int, Answer]] = {}
         self._old: dict[str, tuple[int, Answer]] = {}
 
     def note(self, key: str, answer: Answer) -> None:
-        """The store has answered."""
+        """Record an answer of the store."""
         if len(key) > LONGEST_KEY:
             return
         if len(self._young) >= self.most:
@@ -89,7 +89,7 @@ class LimitAnswers:
         self._young[key] = (self._ticks(), answer)
 
     def remaining(self, key: str) -> int | None:
-        """What was left; `None` if that is not known, or does not matter any more."""
+        """The units left; `None` if unknown or out of date."""
         found = self._young.get(key) or self._old.get(key)
         if found is None:
             return None
@@ -99,14 +99,14 @@ class LimitAnswers:
 
 
 class LastAnswers:
-    """What was left of each key of each limit. With too many limits, those of all others are forgotten."""
+    """The last answers of every limit. When there are too many limits, all others are dropped."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._by_limit: dict[tuple[Limit, str | None], LimitAnswers] = {}
 
     def of(self, limit: Limit, rule: str | None) -> LimitAnswers:
-        """Those of one limit. All limits together have room for so many keys."""
+        """The last answers for one limit. All limits together share the room for keys."""
         found = self._by_limit.get((limit, rule))
         if found is None:
             if len(self._by_limit) >= MAX_LIMITS:
@@ -118,22 +118,22 @@ class LastAnswers:
 
 
 class LocalCounts:
-    """Decides in the store's place. Safe under threads."""
+    """Decides instead of the store. Safe under threads."""
 
     def __init__(self, clock: Clock, fleet: Callable[[], Fleet]) -> None:
         self._clock = clock
         self._fleet_now = fleet
         self.known = LastAnswers(clock)
         self.unmerged = 0
-        """Keys that could not be remembered, so that the store will not know what they used."""
+        """How many keys did not fit: the store will never be charged for them."""
         self._lock = threading.RLock()
         self._slots = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=clock)
         self._held: dict[str, tuple[ChargeSet, int]] = {}
-        """Slots by their token, and when they expire unless they are renewed."""
+        """Slots by token, with the time when they expire unless renewed."""
         self._moving: dict[str, bool] = {}
         """Tokens of slots that the store was asked to take, and may have as well; whether they were released since."""
         self._reserved: dict[str, Reserved] = {}
-        """Reservations by their token."""
+        """Reservations by token."""
         self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
         self._begin()
         remember(self)
@@ -141,19 +141,19 @@ class LocalCounts:
     def _begin(self) -> None:
         self._engine = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=self._clock)
         self._fleet: Fleet | None = None
-        """Who shares the limits, as of the first decision of this outage: the share must not change within it."""
+        """The nodes that share the limits, fixed at an outage's first decision: shares must not change during it."""
         self._shares: dict[Limit, Limit] = {}
         self._begun: set[tuple[str, str, str | None]] = set()
-        """States that have started, by key, identity of the limit and rule: variants of a limit share one."""
+        """Started states by key, identity of the limit, and rule: variants of a limit share one."""
         self._admitted: dict[Counted, int] = {}
         self._surplus: dict[Counted, int] = {}
 
     def anew(self) -> LocalCounts:
-        """The same for other keys."""
+        """An empty copy, for another namespace."""
         return LocalCounts(self._clock, self._fleet_now)
 
     def after_fork(self) -> None:
-        """Called in a child: another thread may have held the lock. The parent pays what is owed."""
+        """Called in a child process: another thread may have held the lock, and the debts are the parent's to pay."""
         self._lock = threading.RLock()
         self._held.clear()
         self._moving.clear()
@@ -163,18 +163,18 @@ class LocalCounts:
 
     @property
     def owes(self) -> bool:
-        """Whether there is anything to tell the store."""
+        """Whether there is anything to charge or return to the store."""
         return bool(self._admitted or self._surplus or self._later)
 
     @property
     def fleet(self) -> Fleet:
-        """Who shares the limits."""
+        """The nodes that share the limits."""
         if self._fleet is None:
             self._fleet = self._fleet_now()
         return self._fleet
 
     def decide(self, request: ChargeSet, places: Sequence[int] | None = None) -> Decision:
-        """The answer to a request, by this node's shares. `places` are those of its charges in a larger request."""
+        """Decide a request on this node's shares. `places` are those of its charges in a larger request."""
         with self._lock:
             shared = [self._shared(charge) for charge in request.charges]
             for charge, share in zip(request.charges, shared, strict=True):
@@ -183,7 +183,7 @@ class LocalCounts:
             decision = self._decided(request._replace(charges=tuple(shared)))
             if decision:
                 self._note(request, decision, range(len(shared)) if places is None else places)
-            return _told(request, decision)
+            return _fallback_decision(request, decision)
 
     def _decided(self, request: ChargeSet) -> Decision:
         """Slots are held apart from where units are counted, for they outlast an outage; still it is all or nothing."""
@@ -215,7 +215,7 @@ class LocalCounts:
             self._slots.release(charge.key, charge.limits[0], slots.token, charge.rule)
 
     def reserve_nothing(self, token: str | None) -> str:
-        """Make a reservation that took nothing, and that settles as if it had."""
+        """Create a reservation without units; it can be settled like any other."""
         with self._lock:
             name = secrets.token_hex(16) if token is None else token
             if len(self._reserved) < MAX_KEYS:
@@ -275,15 +275,15 @@ class LocalCounts:
             )
 
     def later(self, verb: str, *args: object) -> None:
-        """Do this at the store when it is back."""
+        """Queue a call for when the store is back."""
         self._later.append(Deferred(verb, args))
 
-    # What the store is told when it is back.
+    # Recovery: what the store gets when it is back.
 
     def waiting(self) -> Iterator[Deferred]:
-        """What is to be settled and let go, one by one; each is forgotten when the next is asked for.
+        """Queued settlements and releases, one by one; each leaves the queue when the next is requested.
 
-        What is put back meanwhile, with `later`, waits for another time.
+        Calls queued again with `later` meanwhile are left for the next round.
         """
         for _ in range(len(self._later)):
             if not self._later:
@@ -295,7 +295,7 @@ class LocalCounts:
                     self._later.popleft()
 
     def slots(self) -> list[tuple[str, ChargeSet]]:
-        """Slots that are held here, by their token, to be moved to the store."""
+        """Slots held here, by token, to be moved to the store."""
         with self._lock:
             now_ns = self._clock.ticks()
             self._held = {token: one for token, one in self._held.items() if one[1] > now_ns}
@@ -320,7 +320,7 @@ class LocalCounts:
             return not released or taken is False
 
     def owed(self, most: int) -> list[ChargeSet]:
-        """The next charges to make by force; they count as made until `owe_again`."""
+        """The next charges to force on the store; considered paid unless `owe_again` is called."""
         found: list[ChargeSet] = []
         with self._lock:
             for token, reserved in self._reserved.items():
@@ -338,7 +338,7 @@ class LocalCounts:
         return found
 
     def owe_again(self, charges: Sequence[ChargeSet]) -> None:
-        """These could not be made."""
+        """Put back charges that failed."""
         with self._lock:
             for request in charges:
                 (charge,) = request.charges
@@ -346,13 +346,13 @@ class LocalCounts:
                 self._add(self._surplus, counted, charge.cost)
 
     def forget(self) -> None:
-        """The store knows everything: the next outage begins anew."""
+        """Start afresh for the next outage: the store has been charged for everything."""
         with self._lock:
             if not (self._admitted or self._surplus):
                 self._begin()
 
     def _share(self, limit: Limit, key: str) -> Limit:
-        if capacity(limit) < self.fleet.nodes:  # Who has a unit depends on the key.
+        if capacity(limit) < self.fleet.nodes:  # Which nodes get a unit depends on the key.
             return share_of(limit, self.fleet, key)
         share = self._shares.get(limit)
         if share is None:
@@ -366,7 +366,7 @@ class LocalCounts:
         return ReadyCharge(charge.key, limits, charge.cost, charge.kind, charge.rule)
 
     def _start(self, charge: Charge, share: Charge) -> None:
-        """Let a key that is new in this outage start with what the store has said is left."""
+        """Start a key that is new in this outage with the units that the store last reported."""
         for limit, part in zip(charge.limits, share.limits, strict=True):
             state = (charge.key, part.identity, charge.rule)
             if state in self._begun or len(self._begun) >= MAX_KEYS:
@@ -379,7 +379,7 @@ class LocalCounts:
                 self._engine.decide([ChargeSet((taken,))])
 
     def _note(self, request: ChargeSet, decision: Decision, places: Sequence[int]) -> None:
-        """What was admitted is owed to the store."""
+        """Record what was admitted as owed to the store."""
         slots, units = _split(request)
         for charge in units:
             if charge.kind is not ChargeKind.PEEK and charge.cost:
@@ -421,18 +421,18 @@ def _forced(counted: Counted, units: int) -> ChargeSet:
     return ChargeSet((ReadyCharge(key, (limit,), units, ChargeKind.FORCE, rule),))
 
 
-def _told(request: ChargeSet, decision: Decision) -> Decision:
-    """The answer as the caller gets it: about the limits that were asked for, and where it comes from."""
+def _fallback_decision(request: ChargeSet, decision: Decision) -> Decision:
+    """The caller's decision: about the limits requested, and with its source."""
     asked = [(charge, limit) for charge in request.charges for limit in charge.limits]
     answers = [
-        _one_told(charge, limit, answer)
+        _fallback_answer(charge, limit, answer)
         for (charge, limit), answer in zip(asked, decision.rules, strict=True)
     ]
     context = decision.context
     return combined(answers, token=context.token, mark=context.mark)
 
 
-def _one_told(charge: Charge, limit: Limit, decision: Decision) -> Decision:
+def _fallback_answer(charge: Charge, limit: Limit, decision: Decision) -> Decision:
     allowed, remaining, retry_after_us, reset_after_us, level = decision.answer
     if retry_after_us == NEVER and charge.cost <= capacity(limit):
         retry_after_us = RETRY_US  # Too much for the share, but not for the limit.

@@ -1,9 +1,9 @@
 """Membership: how many nodes share a store, for when they cannot ask it.
 
-It is the largest number of nodes that were seen together within the last hour, and never less than what the operator
-has said: nodes that are gone for a moment come back, and a share that is too small admits too little, but one that is
-too large admits too much. With a file it outlives a restart, so a node that starts while the store is away knows it;
-processes of one machine may share the file. Safe under threads.
+It is the largest number of nodes seen together within the last hour, and never less than the operator configured: nodes
+that are briefly gone come back, and too small a share admits too little, but too large a share admits too much. Stored
+in a file it survives restarts, so a node that starts during an outage knows it; processes on one machine may share the
+file. Safe under threads.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 PERIOD_S: Final = 300
 PERIODS: Final = 12
-"""So many periods are remembered, with the one that runs now: an hour."""
+"""How many periods are remembered, including the current one: an hour in all."""
 Periods: TypeAlias = dict[int, tuple[str, ...]]
 log: Final = logging.getLogger("headgate")
 
 
 class Membership:
-    """The nodes that share the store. `nodes` is the least number; without it, none is known until nodes are seen."""
+    """The nodes that share the store. `nodes` is the minimum; without it, none is known until nodes are seen."""
 
     def __init__(
         self,
@@ -47,25 +47,25 @@ class Membership:
         self._path: Path | None = None
         self._now = now
         self.join: Callable[[], None] | None = None
-        """Called by who may have to know the members some day, until it is `None`: it begins to look for them."""
+        """Starts looking for members; called by guards that may need them, until it is `None`."""
         self._largest: Periods = {}
-        """The members of each period, when there were most of them, and of several such sets the last: of names that
-        come and go, those count that are there. The oldest is first; periods are counted from 1970. Never changed in
-        place, for others may be reading it."""
+        """The largest membership of each period, and the latest of several equally large ones: with nodes that come and
+        go, those count that are still there. Oldest first; periods are counted from 1970. Never changed in place, as
+        other threads may be reading it."""
         if path is not None:
             self.keep_in(path)
 
     def rename(self, me: str) -> None:
-        """Be known to the others by this name from now on."""
+        """Change the name under which the other nodes know this one."""
         self._me = me
 
     def keep_in(self, path: str | os.PathLike[str]) -> None:
-        """Keep what is seen in this file from now on, and begin with what is in there."""
+        """Store the membership in this file from now on, and start with its contents."""
         self._path = Path(path)
         self._largest = _larger(self._largest, self._read())
 
     def saw(self, members: Iterable[str]) -> None:
-        """These nodes are there now."""
+        """Record that these nodes are alive now."""
         seen, period = tuple(sorted(members)), int(self._now()) // PERIOD_S
         known = self._largest.get(period)
         if known is not None and (known == seen or len(known) > len(seen)):
@@ -75,7 +75,7 @@ class Membership:
         self._write()
 
     def fleet(self) -> Fleet:
-        """Who shares a limit now. This node is one more if it was never seen with the others."""
+        """The nodes that share a limit now, counting this one even if it was never seen with the others."""
         period = int(self._now()) // PERIOD_S
         sets = [one for at, one in self._largest.items() if at > period - PERIODS]
         members = max(reversed(sets), key=len, default=())
@@ -84,7 +84,7 @@ class Membership:
         return Fleet(nodes, members, self._me, known=bool(members) or self._nodes is not None)
 
     def _read(self) -> Periods:
-        """What the file holds; nothing if it is missing or unreadable."""
+        """The contents of the file; empty if it is missing or unreadable."""
         if self._path is None:
             return {}
         try:
@@ -111,6 +111,6 @@ class Membership:
 
 
 def _larger(one: Periods, other: Periods) -> Periods:
-    """The larger membership of each period, in their order; that of `one` where they are as large."""
+    """The larger membership of each period, in order; `one` wins ties."""
     periods = sorted({**one, **other})
     return {at: max(one.get(at, ()), other.get(at, ()), key=len) for at in periods}

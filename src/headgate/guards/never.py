@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 DENIED: Final[Answer] = (False, 0, NEVER, 0, 0)
 NOT_ASKED: Final[Answer] = (True, 0, 0, 0, 0)
-"""What the other limits of such a request are told: they do not deny it, and what is left of them is not known."""
+"""The answer of the other limits of such a request: they do not deny it, and their remaining units are unknown."""
 
 
 def capacity(limit: Limit) -> int:
-    """The most that an unused key allows at once."""
+    """The most units that an unused key allows at once."""
     in_bucket = limit.decider == TokenBucket.name
     return getattr(limit, "burst", limit.limit) if in_bucket else limit.limit
 
 
 def denied_for_ever(key: str, limit: Limit, cost: int, rule: str | None) -> Decision:
-    """The answer to a cost that can never fit; what no engine would take is refused as it would."""
+    """The answer to a cost that can never fit. Raises for a key or cost that every engine would refuse."""
     require_key(key)
     require_cost(cost)
     return Decision(key, limit, DENIED, Context("cache", rule=rule))
 
 
 def certain_denial(request: ChargeSet) -> Decision | None:
-    """The answer to a request of which some charge can never fit; `None` if only the engine knows.
+    """The answer if some charge of the request can never fit; `None` if the engine has to decide.
 
-    The engine also decides if a denied request may change a state: with shadows, or algorithms that count denials.
+    The engine also decides when a denial may change a state: with shadows, or algorithms that count denials.
     """
     never = False
     for charge in request.charges:

@@ -1,4 +1,4 @@
-"""Helpers of the shells about requests and hooks."""
+"""Helper functions of the shells, for requests and hooks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 H = TypeVar("H")
 
 MAX_LIMITS: Final = 4_096
-"""How many limits a shell remembers how to hit; callers of a service may name any."""
+"""How many bound limits a shell remembers; callers of a service may name any number."""
 
 
 def is_about(requests: Sequence[ChargeSet], kind: type[Limit]) -> bool:
-    """Whether any of these asks for a limit of this kind."""
+    """Whether any of these requests has a limit of this kind."""
     for request in requests:
         for charge in request.charges:
             for limit in charge.limits:
@@ -33,7 +33,7 @@ def is_about(requests: Sequence[ChargeSet], kind: type[Limit]) -> bool:
 
 
 def plain_charge(request: ChargeSet) -> tuple[str, Limit, int, str | None] | None:
-    """`(key, limit, cost, rule)` of a request that is no more than a hit."""
+    """`(key, limit, cost, rule)` of a request that amounts to a hit, else `None`."""
     if request.wait_us or request.reserve_us or request.token or len(request.charges) != 1:
         return None
     (charge,) = request.charges
@@ -43,12 +43,12 @@ def plain_charge(request: ChargeSet) -> tuple[str, Limit, int, str | None] | Non
 
 
 def hooks_of(part: HitGuard) -> Hooks:
-    """The hooks of a guard, as an engine takes them."""
-    return Hooks(part.after or _as_it_is, part.failed)
+    """The hooks of a guard, in the engine's form."""
+    return Hooks(part.after or _unchanged, part.failed)
 
 
 def both_hooks(part: HitGuard, outer: Hooks) -> Hooks:
-    """The hooks of a guard, and then those of the layer around it; a ticket has a part for each."""
+    """The hooks of a guard followed by those of the layer around it; a ticket is a pair, one part for each."""
     inner_after, inner_failed = hooks_of(part)
     outer_after, outer_failed = outer
 
@@ -58,17 +58,17 @@ def both_hooks(part: HitGuard, outer: Hooks) -> Hooks:
 
     def failed(error: Exception, tickets: tuple[Any, Any]) -> Decision:
         mine, theirs = tickets
-        told: Exception = error
+        final_error: Exception = error
         if inner_failed is not None:
             try:
                 decision = inner_failed(error, mine)
             except EngineError as raised:
-                told = raised
+                final_error = raised
             else:
                 return outer_after(decision, theirs)
         if outer_failed is None:
-            raise told
-        return outer_failed(told, theirs)
+            raise final_error
+        return outer_failed(final_error, theirs)
 
     return Hooks(after, failed)
 
@@ -79,7 +79,7 @@ def remembered(
     rule: str | None,
     bind: Callable[[Limit, str | None], H],
 ) -> H:
-    """How a limit is hit, found out once."""
+    """The bound hit of a limit, bound once and cached."""
     bound = known.get((limit, rule))
     if bound is None:
         if len(known) >= MAX_LIMITS:
@@ -88,5 +88,5 @@ def remembered(
     return bound
 
 
-def _as_it_is(decision: Decision, _ticket: object) -> Decision:
+def _unchanged(decision: Decision, _ticket: object) -> Decision:
     return decision

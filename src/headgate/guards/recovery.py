@@ -29,24 +29,24 @@ if TYPE_CHECKING:
 
 PROBE_LIMIT: Final = FixedWindow(1, 1_000_000)
 PROBE_S: Final = 0.25
-"""How long a probe may take to get connected: what it was sent into may be gone for good, and be back elsewhere."""
+"""How long a probe may take to connect: the server it was sent to may be gone and replaced by another."""
 MERGED_AT_ONCE: Final = 128
 LONGEST_MERGE_NS: Final = 1_000_000_000
 
 
 class ProbePause(NamedTuple):
-    """Wait so long."""
+    """Wait this long."""
 
     seconds: float
 
 
 class EngineCall(NamedTuple):
-    """Call this verb of the engine, and send back its result; an `EngineError` is thrown in."""
+    """Call this verb of the engine and send back its result; an `EngineError` is thrown in."""
 
     verb: str
     args: tuple[Any, ...]
     within_s: float | None = None
-    """How long it is waited for, if not for as long as the engine takes."""
+    """The time limit, if shorter than the engine's own."""
 
 
 RecoveryStep: TypeAlias = ProbePause | EngineCall
@@ -55,18 +55,17 @@ Recovery: TypeAlias = Generator[RecoveryStep, Any, None]
 
 def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
     """Run until the store answers and has been charged for everything."""
-    probes = count()  # For another key each: a store may be in parts, and one of them away.
+    probes = count()  # Each probes another key: only one part of a store may be down.
     at_once = MERGED_AT_ONCE
     while breaker.is_open or local.owes:
         yield ProbePause(breaker.pause_s())
-        was_open = (
-            breaker.is_open
-        )  # It may open while the store is told, and then nobody has probed it.
+        # Read once: the breaker may open during the merge, and then no probe has succeeded yet.
+        was_open = breaker.is_open
         if was_open and not breaker.probed(good=(yield from _probe(next(probes)))):
             continue
-        told = yield from _merge(breaker, local, clock, clock.ticks() + LONGEST_MERGE_NS, at_once)
-        at_once = MERGED_AT_ONCE if told else 1
-        if not told:
+        merged = yield from _merge(breaker, local, clock, clock.ticks() + LONGEST_MERGE_NS, at_once)
+        at_once = MERGED_AT_ONCE if merged else 1
+        if not merged:
             breaker.probed(good=False)
         elif was_open:
             breaker.close()
@@ -75,10 +74,9 @@ def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
 
 
 def _probe(number: int) -> Generator[RecoveryStep, Any, bool]:
-    """Whether the store takes what is written, in the time of a decision: one that is full can still be read.
+    """Whether the store accepts a write within the deadline of a decision (a full store can still be read).
 
-    To connect, TLS and all, may take longer than that. So where it fails it is tried again after a question that has
-    more time.
+    Connecting, with TLS, may take longer than that. So after a failure it reads with more time, and then writes again.
     """
     key = f"headgate:probe:{number}"
     charge = ReadyCharge(key, (PROBE_LIMIT,), 1, ChargeKind.TAKE, None)
@@ -99,29 +97,29 @@ def _merge(
 ) -> Generator[RecoveryStep, Any, bool]:
     """Charge what is owed, as far as time allows; false if the store failed."""
     failed: list[ChargeSet] = []
-    well = True
+    all_sent = True
     for one in local.waiting():
         try:
-            with suppress(UsageError):  # Nothing is left to charge.
+            with suppress(UsageError):  # Nothing to charge.
                 yield EngineCall(one.verb, one.args)
         except EngineError:
             if breaker.is_open:
                 return False
             local.later(one.verb, *one.args)
-            well = False
+            all_sent = False
     while charges := local.owed(at_once):
         try:
             yield EngineCall("decide", (charges,))
-        except UsageError:  # The store will never take them.
+        except UsageError:  # The store will never accept them.
             local.unmerged += len(charges)
-        except EngineError:  # It may have happened. Then it is charged twice, and never not at all.
+        except EngineError:  # It may have been applied: rather charge twice than never.
             failed += charges
             if at_once > 1 or breaker.is_open:
                 break
         if clock.ticks() >= ends_ns:
             break
     local.owe_again(failed)
-    return well and not failed
+    return all_sent and not failed
 
 
 def _move_slots(local: LocalCounts) -> Recovery:

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Fleet(NamedTuple):
-    """Who shares a limit."""
+    """The nodes that share a limit."""
 
     nodes: int = 1
-    """How many nodes there are."""
+    """The number of nodes."""
     members: tuple[str, ...] = ()
-    """Their names, as far as they are known."""
+    """The names that are known."""
     me: str = ""
-    """Which of them this one is."""
+    """This node's name."""
     known: bool = True
-    """Whether their number is known."""
+    """Whether the number of nodes is known."""
 
     def owns(self, key: str, units: int) -> bool:
-        """Whether this node is among the `units` nodes that have a unit of this key.
+        """Whether this node is among the `units` nodes that get a unit of this key.
 
-        A node that does not know its name, or that others may not know, has none: too few is better than too many.
+        A node without a name, or with one that others may not know, gets none: too few is better than too many.
         """
         if self.me not in self.members:
             return False
@@ -43,7 +43,7 @@ class Fleet(NamedTuple):
 
 
 def share_of(limit: Limit, fleet: Fleet, key: str) -> Limit:
-    """What this node may admit of a limit by itself; a limit of 0 if that is nothing."""
+    """This node's share of a limit; a limit of 0 if it gets nothing."""
     units = capacity(limit)
     if units >= fleet.nodes:
         return divided(limit, fleet.nodes)
@@ -51,13 +51,13 @@ def share_of(limit: Limit, fleet: Fleet, key: str) -> Limit:
 
 
 def divided(limit: Limit, parts: int) -> Limit:
-    """One of so many equal parts of a limit, rounded down."""
+    """One of `parts` equal parts of a limit, rounded down."""
     if parts == 1:
         return limit
     number = limit.limit // parts
     if isinstance(limit, TokenBucket):
         burst = limit.burst // parts
-        if limit.window_us * parts <= MAX_WINDOW_US:  # Exactly so much per second.
+        if limit.window_us * parts <= MAX_WINDOW_US:  # Exactly the same rate.
             return TokenBucket(limit.limit, limit.window_us * parts, burst)
         return TokenBucket(number, limit.window_us, burst if number else 0)
     if isinstance(limit, Adaptive):
@@ -73,7 +73,7 @@ def _nothing_of(limit: Limit) -> Limit:
 
 
 def _with_number(limit: Limit, number: int) -> Limit:
-    """The same limit with another number of units, which is what every limit is made of first."""
+    """The same limit with another number of units, which is always its first argument."""
     kind: type[Any] = type(limit)
     made: Limit = kind(number, *limit.made_of[1:])
     return made

@@ -29,7 +29,7 @@ H = TypeVar("H")
 
 
 class _Shell(Generic[H]):
-    """What both shells share; verbs return the result, or what to await for it, as the engine's do."""
+    """The common part of both shells; verbs return a result or an awaitable, as the engine's do."""
 
     _run: Callable[[Verb[Any]], Any]
     _chore_runner: type[ChoreThread | ChoreTimer]
@@ -43,13 +43,13 @@ class _Shell(Generic[H]):
         self._past: Any = engine
         if about is not None and isinstance(engine, _Shell) and engine._about is about:
             self._past = engine._past
-        """The engine behind all neighbouring layers that are about the same kind of limit."""
+        """The innermost engine under consecutive layers for the same kind of limit."""
         self._bound: dict[tuple[Limit, str | None], H] = {}
         self._redirected: dict[tuple[Limit, str | None], H] = {}
 
     @property
     def inner(self) -> Any:
-        """The engine that the guard stands around, which may be guarded, too."""
+        """The engine inside this shell, which may itself be guarded."""
         return self._engine
 
     @property
@@ -74,7 +74,7 @@ class _Shell(Generic[H]):
         raise NotImplementedError
 
     def _before_only(self, before: Callable[[str, int], Found], ask: Any) -> H:
-        """A hit with a guard that does not look at answers: nearly always one call more, also behind another such."""
+        """A hit for a guard without the other hooks: nearly always just one extra call, even with two such layers."""
         instead = self._instead
         inner = getattr(ask, "before_only", None)
         made: Any
@@ -100,9 +100,9 @@ class _Shell(Generic[H]):
         return cast("H", made)
 
     def _picking(self, variants: Variants, rule: str | None) -> H:
-        """A hit of the limit that is chosen at that moment: an index more."""
+        """A hit of the variant that is chosen at the moment: one extra index."""
         chosen = variants.chosen
-        # The first comes last: an engine may show states by the limit that was bound last.
+        # The first variant is bound last: an engine may display states by the limit that was bound last.
         hits: list[Any] = [self._engine.bind(limit, rule) for limit in reversed(variants.limits)]
         hits.reverse()
 
@@ -112,23 +112,23 @@ class _Shell(Generic[H]):
         return cast("H", hit)
 
     def _instead(self, found: Redirect | Decision, key: str, cost: int) -> Any:
-        """What a guard answers in the engine's place, or what the engine says to the question that it asks instead."""
+        """The guard's own answer, or the engine's answer for the limit that the guard redirects to."""
         if isinstance(found, Decision):
             return found
         hit: Any = remembered(self._redirected, found.limit, found.rule, self._engine.bind)
         return hit(key, cost)
 
     def _ask_instead(self, found: AskInstead) -> Verb[Decision | None]:
-        """Put another request to the engine than the hit; `None` if the guard can do nothing with the answer."""
+        """Send another request instead of the hit; `None` if the guard cannot use the answer."""
         try:
             (decision,) = yield self._engine.decide([found.request])
         except BaseException:
             found.failed()
             self._chores.start()
             raise
-        told = found.answered(decision)
+        answer = found.answered(decision)
         self._chores.start()
-        return told
+        return answer
 
     def decide(self, requests: Sequence[ChargeSet]) -> Any:
         """See `Engine.decide`."""
@@ -181,8 +181,8 @@ class _Shell(Generic[H]):
             answers = [guard.failed(one, error) for one in asked]
         else:
             answers = [guard.after(*pair) for pair in zip(asked, decisions, strict=True)]
-        told = iter(answers)
-        return [one if isinstance(one, Decision) else next(told) for one in found]
+        engine_answers = iter(answers)
+        return [one if isinstance(one, Decision) else next(engine_answers) for one in found]
 
     def _settle(self, token: str, actual: int | Sequence[int]) -> Verb[bool]:
         try:
@@ -214,7 +214,7 @@ class _Shell(Generic[H]):
 
 
 class GuardedEngine(_Shell[Hit]):
-    """A guard around an engine that is called."""
+    """A guard around a blocking engine."""
 
     _run = staticmethod(run)
     _chore_runner = ChoreThread
@@ -248,9 +248,9 @@ class GuardedEngine(_Shell[Hit]):
             if kind is Redirect:
                 return instead(found, key, cost)
             if kind is AskInstead:
-                told = run(self._ask_instead(found))
-                if told is not None:
-                    return told
+                answer = run(self._ask_instead(found))
+                if answer is not None:
+                    return answer
                 found = found.ticket
             try:
                 decision = ask(key, cost)
@@ -280,7 +280,7 @@ class GuardedEngine(_Shell[Hit]):
         return guarded_run
 
     def _picking_run(self, variants: Variants, rule: str | None) -> HitRun | None:
-        """`_picking` for several keys in one go."""
+        """`_picking` for several keys at once."""
         chosen = variants.chosen
         runs = [self._engine.bind_run(limit, rule) for limit in variants.limits]
         if None in runs:
@@ -303,7 +303,7 @@ class GuardedEngine(_Shell[Hit]):
         return run(self._decide(requests))
 
     def finish(self) -> None:
-        """Do what guards have left to do, and leave the engine open."""
+        """Run the remaining chores of all guards, and leave the engine open."""
         if self._chores is not None:
             self._chores.finish()
         if isinstance(self._engine, GuardedEngine):
@@ -317,7 +317,7 @@ class GuardedEngine(_Shell[Hit]):
 
 
 class AsyncGuardedEngine(_Shell[AsyncHit]):
-    """A guard around an engine that is awaited; what the guard knows is answered without a turn of the loop."""
+    """A guard around an async engine; answers of the guard itself need no turn of the event loop."""
 
     _run = staticmethod(run_async)
     _chore_runner = ChoreTimer
@@ -358,21 +358,21 @@ class AsyncGuardedEngine(_Shell[AsyncHit]):
         hooks: Hooks | None = None,
         ticket: Any = None,
     ) -> Decision:
-        """The answer to something else than the hit; the hit's, if there is no use for that."""
+        """The answer to the replacement request, or to the hit if the guard cannot use that."""
         try:
-            told = await run_async(self._ask_instead(found))
+            answer = await run_async(self._ask_instead(found))
         except EngineError as error:
             if hooks is None or hooks.failed is None:
                 raise
             return hooks.failed(error, ticket)
-        if told is not None:
-            return told if hooks is None else hooks.after(told, ticket)
+        if answer is not None:
+            return answer if hooks is None else hooks.after(answer, ticket)
         answer = hit(found.ticket)
         decision: Decision = answer if isinstance(answer, Decision) else await answer
         return decision
 
     def bind_hooked(self, limit: Limit, rule: str | None, hooks: Hooks) -> HookedHit:
-        """See `AsyncEngine.bind_hooked`. The engine calls the hooks of both layers, so there is no task for a hit."""
+        """See `AsyncEngine.bind_hooked`. The engine calls the hooks of both layers, so a hit needs no task."""
         part = self.guard.for_limit(limit, rule)
         if part is None:
             unguarded: HookedHit = self._engine.bind_hooked(limit, rule, hooks)
@@ -424,7 +424,7 @@ class AsyncGuardedEngine(_Shell[AsyncHit]):
         return await run_async(self._decide(requests))
 
     async def finish(self) -> None:
-        """Do what guards have left to do, and leave the engine open."""
+        """Run the remaining chores of all guards, and leave the engine open."""
         if self._chores is not None:
             await self._chores.finish()
         if isinstance(self._engine, AsyncGuardedEngine):

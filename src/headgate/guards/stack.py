@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from .membership import Membership
 
 DEADLINE: Final = 1.0
-"""Seconds until a breaker counts an answer as late, where an engine does not say."""
+"""Seconds after which the breaker counts an answer as late, if the engine does not set a deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class WhenStoreFails:
-    """What is to be done when the store of an engine does not answer."""
+    """What to do when the store of an engine does not answer."""
 
     policy: Callable[[str | None], OnError]
-    """By the rule that asks, or `None` for none."""
+    """By the rule of the request, or `None` without one."""
     members: Membership
     on_failure: Callable[[EngineError], None] | None = None
-    """Told each error."""
+    """Called with each error."""
 
 
 def own_guards(engine: Engine | AsyncEngine) -> list[Guard]:
     """The guards of an engine, according to its description.
 
-    The deny cache is in front of leases, which say how long a denial holds.
+    The deny cache comes before leases, which know how long a denial holds.
     """
     described = engine.describe()
     if not described.round_trips:
@@ -53,20 +53,20 @@ def own_guards(engine: Engine | AsyncEngine) -> list[Guard]:
 
 
 def lease_guards(engine: Engine | AsyncEngine) -> list[Guard]:
-    """Leases, where they save round trips to a store that is shared; none if the engine brings its own."""
+    """Leases, if they save round trips to a shared store; none if the engine brings its own."""
     described = engine.describe()
     worthwhile = described.shared and described.round_trips
     return [Leases(engine.clock)] if worthwhile and leases_of(engine) is None else []
 
 
 def finish(engine: Engine) -> None:
-    """Do what the guards of an engine have left to do, before it is left to others."""
+    """Run the remaining chores of an engine's guards, before others take it over."""
     if isinstance(engine, GuardedEngine):
         engine.finish()
 
 
 async def finish_async(engine: AsyncEngine) -> None:
-    """The same, awaited."""
+    """The same for an async engine."""
     if isinstance(engine, AsyncGuardedEngine):
         await engine.finish()
 
@@ -84,11 +84,11 @@ def leases_of(engine: Engine | AsyncEngine) -> Leases | None:
 def fallback_guards(
     engine: Engine | AsyncEngine, failing: WhenStoreFails, logger: logging.Logger
 ) -> list[Guard]:
-    """What answers when the store of an engine does not; nothing for an engine without one."""
+    """The guards that answer when the store of an engine fails; none for an engine without a store."""
     described = engine.describe()
     if not (described.shared or described.round_trips):
         return []
-    # The breaker times real calls, also where a test decides what time it is.
+    # The breaker times real calls, even when a test controls the clock.
     deadline = described.deadline
     breaker = Breaker(SystemClock(), deadline or DEADLINE, keeps_deadline=deadline is not None)
     local = LocalCounts(engine.clock, failing.members.fleet)
@@ -106,14 +106,14 @@ def fallback_guards(
 
 
 def fallback_of(engine: Any) -> FallbackGuard | None:
-    """The fallback that goes around an engine, if there is one."""
+    """The fallback around an engine, if there is one."""
     shell = fallback_shell_of(engine)
     guard: FallbackGuard | None = None if shell is None else shell.guard
     return guard
 
 
 def fallback_shell_of(engine: Any) -> FallbackEngine | AsyncFallbackEngine | None:
-    """The outermost of the shells around an engine that answers in its place."""
+    """The outermost fallback shell around an engine."""
     while engine is not None:
         if isinstance(engine, FallbackEngine | AsyncFallbackEngine):
             return engine
@@ -122,7 +122,7 @@ def fallback_shell_of(engine: Any) -> FallbackEngine | AsyncFallbackEngine | Non
 
 
 def guarded(engine: Engine, guards: Sequence[Guard]) -> Engine:
-    """An engine with guards around it; the first of them is asked first."""
+    """An engine with guards around it; the first guard is called first."""
     for guard in reversed(guards):
         if isinstance(guard, FallbackGuard):
             engine = FallbackEngine(engine, guard)
@@ -132,7 +132,7 @@ def guarded(engine: Engine, guards: Sequence[Guard]) -> Engine:
 
 
 def guarded_async(engine: AsyncEngine, guards: Sequence[Guard]) -> AsyncEngine:
-    """The same, awaited; where nothing has to be awaited, nothing is."""
+    """The same for an async engine; nothing is awaited needlessly."""
     if not guards:
         return engine
     if engine.nowait is not None:
@@ -146,9 +146,9 @@ def guarded_async(engine: AsyncEngine, guards: Sequence[Guard]) -> AsyncEngine:
 
 
 def as_asked(engine: AsyncEngine) -> AsyncEngine:
-    """The same engine without those guards that choose for adaptive limits: for callers that choose themselves.
+    """The same engine without the guards that choose for adaptive limits, for callers that choose themselves.
 
-    What lies within them is not made anew, so there is still one fallback, and one deny cache.
+    The layers inside are reused, so there is still one fallback and one deny cache.
     """
     nowait = engine.nowait
     return Awaited(_as_asked(nowait)) if nowait is not None else _as_asked(engine)

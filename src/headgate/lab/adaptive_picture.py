@@ -1,9 +1,9 @@
-"""The picture of a replay as SVG: requests, denials, and which algorithm decided when and why.
+"""The picture of a replay as SVG: requests, denials, and which algorithm decided when, and why.
 
-strip    which algorithm decided; its colour goes through every part below
+strip    which algorithm decided; its colour continues through every part below
 upper    requests a second, admitted and denied
-middle   burst ratio and deny rate, with the thresholds above which a choice is entered and below which it is left
-list     every switch, by its number, with its reason
+middle   burst ratio and deny rate, with the thresholds for entering and leaving a choice
+list     every switch, by number, with its reason
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ DENIED: Final = "#d62828"
 COLOURS: Final = {WINDOW: "#0072b2", BUCKET: "#e69f00", BACKOFF: "#aa3377"}
 NAMES: Final = {WINDOW: "sliding window", BUCKET: "token bucket", BACKOFF: "exponential backoff"}
 LETTER: Final = 6.4
-"""About how wide a letter is."""
+"""The approximate width of a letter."""
 
 
 class Band(NamedTuple):
-    """A span of time in which one choice decided."""
+    """A span of time with one choice."""
 
     choice: Choice
     x: float
@@ -52,14 +52,14 @@ class Band(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A part of the picture with one line in it."""
+    """A part of the picture with one curve."""
 
     y: int
     top: float
     """The value at its upper edge."""
     colour: str
-    told: str
-    """How values are written."""
+    form: str
+    """The format of values."""
 
 
 def picture(replay: TrafficReplay) -> str:
@@ -112,8 +112,8 @@ def _title(replay: TrafficReplay) -> Iterator[str]:
         f"adaptive, {limit.limit} in {limit.window_us / 1e6:g} s a key{burst}",
         colour=FAINT,
     )
-    told = f"{replay.allowed:,} admitted, {replay.denied:,} denied"
-    yield text(WIDTH - RIGHT, 30, told, size=15, weight=600, anchor="end")
+    form = f"{replay.allowed:,} admitted, {replay.denied:,} denied"
+    yield text(WIDTH - RIGHT, 30, form, size=15, weight=600, anchor="end")
     alone = ", ".join(f"{NAMES[name]} {many:,}" for name, many in replay.alone.items())
     yield text(WIDTH - RIGHT, 50, f"each alone would admit: {alone}", colour=FAINT, anchor="end")
     x = float(LEFT)
@@ -153,7 +153,7 @@ def _upper(replay: TrafficReplay) -> Iterator[str]:
     mean = f" (means of {each} s)" if each > 1 else ""
     yield text(LEFT, TOP - 8, f"requests a second{mean}", colour=FAINT)
     step = INSIDE / len(seconds) * each
-    inset = 0.5 if step > 4 else -0.2  # Thin bars touch: gaps would make a pattern of their own.
+    inset = 0.5 if step > 4 else -0.2  # Thin bars touch: gaps would form a pattern.
     for i, (allowed, denied) in enumerate(bars):
         floor = float(base)
         width = min(step, WIDTH - RIGHT - LEFT - i * step) - 2 * inset
@@ -190,7 +190,7 @@ def _line(
     values: Sequence[float],
     marks: tuple[float, float],
 ) -> Iterator[str]:
-    y0, top, colour, told = panel
+    y0, top, colour, form = panel
     base = y0 + LINES
 
     def y(value: float) -> float:
@@ -199,10 +199,10 @@ def _line(
     yield text(LEFT, y0 - 8, words, colour=FAINT)
     for tick in ticks(top, 2):
         yield f"<path d='M{LEFT} {y(tick):.1f}H{WIDTH - RIGHT}' stroke='{GRID}'/>"
-        yield text(LEFT - 8, y(tick) + 4, format(tick, told), size=11, colour=FAINT, anchor="end")
+        yield text(LEFT - 8, y(tick) + 4, format(tick, form), size=11, colour=FAINT, anchor="end")
     for value, name in zip(marks, ("enter", "leave"), strict=True):
         yield f"<path d='M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}' stroke='{FAINT}' stroke-dasharray='4 3'/>"
-        label = f"{name} {format(value, told)}"
+        label = f"{name} {format(value, form)}"
         yield text(WIDTH - RIGHT - 4, y(value) - 3, label, size=10, colour=FAINT, anchor="end")
     points = " ".join(f"{_x(replay, at):.1f},{y(value):.1f}" for at, value in _thinned(values))
     yield f"<polyline points='{points}' fill='none' stroke='{colour}' stroke-width='2' stroke-linejoin='round'/>"
@@ -210,7 +210,7 @@ def _line(
 
 
 def _thinned(values: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """At most a few points for each pixel: where there are more, the highest."""
+    """At most a few points per pixel: where there are more, the highest."""
     each = -(-len(values) // INSIDE)
     for at in range(0, len(values), each):
         yield at, max(values[at : at + each])
@@ -221,7 +221,7 @@ def _marks(switches: Sequence[Band]) -> Iterator[str]:
     for i, band in enumerate(switches, 1):
         x = band.x
         yield f"<path d='M{x:.1f} {STRIP_TOP}V{BOTTOM}' stroke='{INK}' stroke-width='1' stroke-opacity='0.45'/>"
-        if x >= free and i <= MAX_LISTED:  # Where they are too close, the line alone must do.
+        if x >= free and i <= MAX_LISTED:  # Where they are too close, only the line is drawn.
             free = x + 18
             yield from _number(x, STRIP_TOP + STRIP + 11, i)
 

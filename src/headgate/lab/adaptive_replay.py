@@ -1,7 +1,7 @@
 """Replay traffic through monitor and selector in virtual time: which algorithm decides when, and why. Pure.
 
 The parts are the real ones: the library's chooser, and the three variants of the `Adaptive` limit with one state per
-key. The same traffic also goes through each candidate alone, to show what choosing gained.
+key. The same traffic also runs through each candidate alone, to show the gain of choosing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 US_PER_SECOND: Final = 1_000_000
 BEGIN_US: Final = 1_800_000_000 * US_PER_SECOND
-"""When every replay begins: the start of a minute, and of an hour."""
+"""When every replay begins: the start of a minute and of an hour."""
 
 
 class ReplayedSecond(NamedTuple):
@@ -32,7 +32,7 @@ class ReplayedSecond(NamedTuple):
     allowed: int
     denied: int
     rates: TrafficRates
-    """As they were known when the second began."""
+    """As known when the second began."""
 
 
 @dataclass(slots=True)
@@ -46,16 +46,16 @@ class TrafficReplay:
     choices: list[Choice] = field(default_factory=list)
     """All choices, starting with the initial one; `since_us` counts from the beginning."""
     alone: dict[str, int] = field(default_factory=dict)
-    """How many requests each candidate would have admitted by itself."""
+    """The number of requests that each candidate would have admitted alone."""
 
     @property
     def allowed(self) -> int:
-        """How many requests were admitted."""
+        """The number of admitted requests."""
         return sum(one.allowed for one in self.seconds)
 
     @property
     def denied(self) -> int:
-        """How many were denied."""
+        """The number of denied requests."""
         return sum(one.denied for one in self.seconds)
 
     def as_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def replay(
     arrivals, at = shape.arrivals, 0
     for second in range(max(1, -int(-shape.seconds // 1))):
         end_us = (second + 1) * US_PER_SECOND
-        chooser.turn(BEGIN_US + second * US_PER_SECOND)  # Also when nobody asks.
+        chooser.turn(BEGIN_US + second * US_PER_SECOND)  # Also without requests.
         if chooser.choice.epoch != result.choices[-1].epoch:
             since_us = chooser.choice.since_us - BEGIN_US
             result.choices.append(chooser.choice._replace(since_us=since_us))
@@ -108,7 +108,7 @@ def replay(
 
 
 def admitted_by(limit: Limit, arrivals: Iterable[Arrival]) -> int:
-    """How many of these requests a limit admits alone."""
+    """The number of these requests that a limit admits alone."""
     states, admitted = dict[str, Any](), 0
     for at_us, key, cost in arrivals:
         states[key], answer = limit.take(states.get(key), BEGIN_US + at_us, cost)

@@ -1,4 +1,4 @@
-"""Record any limiter with an HTTP API: when each request was sent and answered, and whether it passed.
+"""Records any limiter with an HTTP API: when each request was sent and answered, and whether it passed.
 
 Nothing is known about the limiter behind the address, so such a history has no receipts; the interval checks need none.
 Requests are bounded in number and time, and go to this machine only: never load somebody else's server.
@@ -33,18 +33,18 @@ PLACEHOLDER: Final = re.compile(r"\{(key|cost|n)\}")
 
 @dataclass(frozen=True)
 class Target:
-    """Where to ask, how, and how to read the answer."""
+    """Where to send requests, how, and how to read the answer."""
 
     url: str
     method: str = "POST"
     body: str = BODY
-    """`{key}`, `{cost}` and `{n}` (a running number) are filled in, also in the address and in headers."""
+    """`{key}`, `{cost}` and `{n}` (a counter) are filled in, also in the address and in headers."""
     headers: Mapping[str, str] = field(default_factory=dict)
     allow_status: frozenset[int] = frozenset(range(200, 300))
     deny_status: frozenset[int] = frozenset((429,))
     allow_field: str = ""
-    """A field of the JSON answer that is true when allowed, such as `allowed` or `result.ok`; the status decides if
-    this is empty."""
+    """A field of the JSON answer that is true if allowed, such as `allowed` or `result.ok`; if empty, the status
+    decides."""
     timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class Load:
     keys: int = 1
     cost: int = 1
     pause_s: float = 0.0
-    """How long a client waits between two requests."""
+    """The pause of a client between two requests."""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -109,7 +109,7 @@ def record(path: str, target: Target, load: Load, limit: Limit, **header: Any) -
 
 
 class _Run:
-    """What the clients of one recording share."""
+    """The common part of all clients of one recording."""
 
     def __init__(self, recorder: HistoryRecorder, target: Target, load: Load) -> None:
         self._recorder, self._target, self._load = recorder, target, load
@@ -119,7 +119,7 @@ class _Run:
         self._over = threading.Event()
 
     def client(self, number: int) -> None:
-        """One caller, on its own connection. If an answer never comes, it starts over under another name."""
+        """One client, on its own connection. If an answer never comes, it starts over under another name."""
         parts = urlsplit(self._target.url)
         connection = http.client.HTTPConnection(
             parts.hostname or "", parts.port, timeout=self._target.timeout_s
@@ -159,7 +159,7 @@ class _Run:
             if connection.sock is None:
                 try:
                     connection.connect()
-                except OSError as refused:  # Not a byte was sent.
+                except OSError as refused:  # Nothing was sent.
                     self._note(key, t0, proc, "fail", str(refused))
                     self._over.wait(0.01)
                     return "fail"
@@ -181,7 +181,7 @@ class _Run:
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
-    """A template with its placeholders filled in; braces that are none stay as they are.
+    """Fill in the placeholders of a template; other braces are left alone.
 
     >>> filled('{"id": "{key}"}', {"key": "ann"})
     '{"id": "ann"}'
@@ -190,7 +190,7 @@ def filled(template: str, values: Mapping[str, str]) -> str:
 
 
 def outcome_of(target: Target, status: int, content: bytes) -> tuple[str, str | None]:
-    """Whether an answer lets the request pass; `None` if it does not say."""
+    """The outcome of a request, from the status and content of its answer, and the reason if that is unclear."""
     if target.allow_field and status in target.allow_status:
         try:
             value = json.loads(content)

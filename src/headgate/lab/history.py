@@ -1,15 +1,14 @@
-"""A history: the calls of clients to a limiter, the answers, and the faults meanwhile.
+"""A history: the calls of clients to a limiter, the answers, and the faults in the meantime.
 
 A file of JSON lines. The first line is the header: what was run, with which limits, and what it promises. Every other
-line is an operation (`f` names it) or a fault (`fault` names it), in any order. Times are whole microseconds of one
-monotonic clock. All clients run on one machine, so the checker has no clock skew of its own to consider.
+line is an operation (named by `f`) or a fault (named by `fault`), in any order. Times are integer microseconds of one
+monotonic clock. All clients run on one machine, so the checker need not consider clock skew.
 
-An operation lasts from `t0`, before its first byte was sent, to `t1`, after its last byte was read: whatever it did, it
-did in between. How it ended is definite (`allow`, `deny`, `fail`: certainly not carried out) or not (`info`: nobody
-knows).
+An operation lasts from `t0`, before its first byte was sent, to `t1`, after its last byte was read: its effect took
+place in between. Its outcome is definite (`allow`, `deny`, `fail`: certainly not carried out) or not (`info`: unknown).
 
-Reading is linear and bounded. An unknown field is an error, and so is an impossible value: a checker that skips what it
-does not understand would approve a history that it has not seen.
+Reading is linear and bounded. Unknown fields and impossible values are errors: a checker that skips what it does not
+understand would approve a history that it has not seen.
 """
 
 from __future__ import annotations
@@ -55,11 +54,11 @@ POLICIES: Final = frozenset(("fallback", "open", "closed", "raise"))
 
 
 class HistoryError(UsageError):
-    """A history that cannot be judged; the message says which line, and why."""
+    """A history that cannot be judged; the message names the line and the reason."""
 
 
 class Operation(NamedTuple):
-    """One line: what one client asked, and what it was told."""
+    """One line: a client's request and its answer."""
 
     f: str
     t0: int
@@ -70,7 +69,7 @@ class Operation(NamedTuple):
     cost: int = 1
     source: str = "engine"
     id: str | int | None = None
-    """Lines with the same one are the charges of one request, which passes or fails as a whole."""
+    """Lines with the same id are the charges of one request, which passes or fails as a whole."""
     proc: str | int | None = None
     node: str | None = None
     region: str | None = None
@@ -82,7 +81,7 @@ class Operation(NamedTuple):
     retry_after_us: int | None = None
     reset_after_us: int | None = None
     own: bool | None = None
-    """The answer to this charge alone, where the request was denied because of another one."""
+    """The answer to this charge alone, if the request was denied because of another one."""
     token: str | None = None
     lease_id: str | None = None
     deadline_us: int | None = None
@@ -93,7 +92,7 @@ class Operation(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Something that was broken from `t0` to `t1`; what it led to may last until `heal`, or for good."""
+    """Something that was broken from `t0` to `t1`; its consequences may last until `heal`, or to the end."""
 
     fault: str
     t0: int
@@ -102,13 +101,13 @@ class Fault(NamedTuple):
     name: str = ""
     node: str | None = None
     nodes: int | None = None
-    """How many nodes it cut off; all of them by default."""
+    """How many nodes it cut off; all by default."""
     step_us: int = 0
     line: int = 0
 
     @property
     def ends(self) -> int:
-        """When it was over, as far as is known."""
+        """When it was over, as far as known."""
         return self.t1 if self.heal is None else self.heal
 
 
@@ -121,9 +120,9 @@ class HistoryHeader:
     limits: Mapping[str, Limit]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     epoch_us: int = 0
-    """What to add to the times of this history to get the engine's."""
+    """The offset from the times of this history to the engine's."""
     epsilon_us: int = 0
-    """How far the engine's clock may be from that, or how coarse it is."""
+    """How far the engine's clock may be off, or how coarse it is."""
     aligned: bool = True
     """Whether windows begin at multiples of their length since 1970."""
     fresh: bool = True
@@ -136,7 +135,7 @@ class HistoryHeader:
 
 @dataclass(slots=True)
 class History:
-    """All of it, in the order of the file."""
+    """A whole history, in the order of the file."""
 
     header: HistoryHeader
     operations: list[Operation] = field(default_factory=list)
@@ -153,7 +152,7 @@ def load_history(path: str | Path) -> History:
 
 
 def read_history(lines: Iterable[bytes | str]) -> History:
-    """Read a history from its lines; one pass, and no more memory than the operations take."""
+    """Read a history from its lines, in one pass, with no more memory than the operations need."""
     history: History | None = None
     for number, text in enumerate(lines, 1):
         if len(text) > MAX_LINE:
@@ -179,7 +178,7 @@ def read_history(lines: Iterable[bytes | str]) -> History:
 
 
 def _bounded(lines: Any) -> Iterable[bytes]:
-    """The lines of a file, each read to at most one byte beyond the bound."""
+    """The lines of a file, each read up to one byte beyond the bound."""
     while line := lines.readline(MAX_LINE + 1):
         yield line
 
@@ -240,7 +239,7 @@ def _operation(number: int, record: dict[str, Any], header: HistoryHeader) -> Op
 
 
 def _rule(number: int, rule: str | None, header: HistoryHeader) -> str:
-    """The rule that an operation is about; it need not be named where there is only one."""
+    """The rule of an operation; optional if there is only one."""
     if rule is None:
         if len(header.limits) > 1:
             _refuse(number, "rule: name one of the header's limits")
@@ -270,7 +269,7 @@ def _limit(number: int, numbers: object, place: str) -> Limit:
 def _check(
     number: int, record: dict[str, Any], known: Mapping[str, str], needed: tuple[str, ...]
 ) -> None:
-    """Refuse fields that are unknown, missing or of the wrong kind."""
+    """Refuse fields that are unknown, missing or of the wrong type."""
     for name in needed:
         if name not in record:
             _refuse(number, f"{name}: it is missing")
@@ -359,4 +358,4 @@ NEEDED: Final = (
     (frozenset(("lease", "unlease")), "lease_id"),
     (frozenset(("ledger",)), "used"),
 )
-"""What some operations cannot be judged without."""
+"""Fields that some operations cannot be judged without."""

@@ -1,8 +1,8 @@
-"""Levels: how much of its limit a key had in use over time, as a picture shows it.
+"""Levels: how much of its limit a key had in use over time, for the picture.
 
-What the limit is about decides what is drawn: a window's count, what came in the window that slides, a bucket's backlog
-in units, or the slots that were held. An admission counts when its client knew of it. The level is sampled in columns,
-each with its highest value, so no peak is lost.
+What is drawn depends on the limit: a window's count, the units in a sliding window, a bucket's backlog in units, or the
+slots held. An admission counts from when its client knew it. The level is sampled in columns, each with its highest
+value, so no peak is lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Column(NamedTuple):
     level: float
     """The highest level in it."""
     bound: float
-    """What the promise allowed at that time."""
+    """What the promise allows at that time."""
     allowed: int
     by_policy: int
     denied: int
@@ -44,7 +44,7 @@ class Levels(NamedTuple):
 
 
 def levels_of(scene: Scene, trail: Trail, columns: int) -> Levels:
-    """What happened to one key, ready to be drawn."""
+    """The levels of one key, ready to draw."""
     begin, lasts = scene.begin, scene.end - scene.begin + 1
 
     def column(at: int) -> int:
@@ -65,7 +65,7 @@ def levels_of(scene: Scene, trail: Trail, columns: int) -> Levels:
             counts[column(one.t1)][kind] += max(0, one.cost)
     extras = Added(scene.extras(trail))
     number, standing = _limit(trail), scene.standing(trail)
-    # A bucket's level remembers all that ever came, and so does what may be in it.
+    # A bucket's level depends on everything that ever came, and so does its possible content.
     bucket = isinstance(trail.limit, TokenBucket)
     window_us = lasts if bucket else trail.limit.window_us
     found = [
@@ -98,19 +98,19 @@ def _words(trail: Trail) -> str:
 
 
 class Draining(NamedTuple):
-    """A level that falls by itself."""
+    """A level that decreases by itself."""
 
     at: int
     units: float
     per_us: float
 
     def at_time(self, now: int) -> float:
-        """What is left of it by then."""
+        """What is left of it at that time."""
         return max(0.0, self.units - (now - self.at) * self.per_us)
 
 
 def _levels(scene: Scene, trail: Trail) -> Iterator[tuple[int, int, Draining]]:
-    """From when to when the level was what."""
+    """Periods of time, and the level in each."""
     limit = trail.limit
     if isinstance(limit, Concurrency):
         yield from _held(scene, trail)

@@ -1,4 +1,4 @@
-"""Limits as a history writes them: the name of the algorithm, and its numbers by name."""
+"""Limits in a history: the name of the algorithm, and its numbers by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CALENDAR: Final = ("period", "tz", "anchor")
 
 
 def limit_to_json(limit: Limit) -> dict[str, Any]:
-    """A limit as a history writes it.
+    """A limit in the form used in a history.
 
     >>> from headgate import TokenBucket
     >>> limit_to_json(TokenBucket(10, 1_000_000, 5))
@@ -49,12 +49,12 @@ def limit_from_json(numbers: Any) -> Limit:
 
 
 def most_at_once(limit: Limit) -> int:
-    """What a key that was never used can give at once: the unit in which faults are counted."""
+    """The most that an unused key allows at once: the unit in which faults are counted."""
     return limit.burst if isinstance(limit, TokenBucket) else limit.limit
 
 
 def memory_us(limit: Limit) -> int:
-    """How long what happened can matter to a key: after that much quiet it is as if never used."""
+    """How long a key remembers: after that much idle time it is like new."""
     if isinstance(limit, TokenBucket):
         return -(-limit.capacity // 256)
     if isinstance(limit, Concurrency):

@@ -1,7 +1,7 @@
 """The picture of a history: how much of its limit a key had in use over time, with faults shaded, as SVG.
 
-    upper part   the level against the limit, and against what the promise allows while faults last
-    lower part   what was asked: admitted, admitted without the store, denied, unknown
+    upper part   the level, the limit, and what the promise allows during faults
+    lower part   the requests: admitted, admitted without the store, denied, unknown
 
 Plain SVG, written by hand: it opens in every browser, scales, and needs no library.
 """
@@ -27,7 +27,7 @@ LEFT: Final = 64
 RIGHT: Final = 24
 TOP: Final = 104
 UPPER: Final = 260
-"""How high the upper part is; the lower one has the rest."""
+"""The height of the upper part; the lower one gets the rest."""
 GAP: Final = 40
 LOWER: Final = HEIGHT - TOP - UPPER - GAP - 48
 INSIDE: Final = WIDTH - LEFT - RIGHT
@@ -45,7 +45,7 @@ UNKNOWN: Final = "#cc79a7"
 
 
 def picture(scene: Scene, verdict: HistoryVerdict, key: str | None = None) -> str:
-    """The SVG for one key: the one that is named, else one that broke its promise, else the busiest."""
+    """The SVG of one key: the given one, else one that broke its promise, else the busiest."""
     trail = _chosen(scene, verdict, key)
     fine, coarse = levels_of(scene, trail, COLUMNS), levels_of(scene, trail, BARS)
     at_us = [
@@ -164,7 +164,7 @@ def _faults(scene: Scene, levels: Levels) -> Iterator[str]:
         )
         words = fault.name or fault.fault.replace("_", " ")
         row = next((row for row, end_x in enumerate(free) if end_x <= x), None)
-        if row is not None:  # Where there are too many, the shade alone must do.
+        if row is not None:  # Where there are too many, only the shade is drawn.
             free[row] = x + 10 + 6.2 * len(words)
             yield text(x + 4, TOP + 14 + 14 * row, words, size=11, colour="#8a5a00")
 

@@ -1,10 +1,10 @@
 """What each engine and mode promises, as data: how many units beyond its limit a key may get, and when.
 
-A **bound** is a number of units over the limit, with the words that the documentation uses for it. A promise has one
-bound that always holds (`standing`), and one per kind of fault, which is added while that fault can matter. A fault
-that a promise does not name adds nothing: a history with such a fault must keep to the limit.
+A **bound** is a number of units over the limit, with the wording of the documentation. A promise has one bound that
+always holds (`standing`), and one per kind of fault, which is added while that fault has an effect. A fault that a
+promise does not name adds nothing: a history with such a fault must keep to the limit.
 
-L is what the limit gives at once (its number, or a bucket's burst), N the nodes, K the nodes that a fault cut off, R
+L is what the limit allows at once (its number, or a bucket's burst), N the nodes, K the nodes that a fault cut off, R
 the regions, q the size of a chunk, λΔ what was admitted in the replication lag before the fault.
 """
 
@@ -39,9 +39,9 @@ class PromiseCase(NamedTuple):
     step_us: int = 0
     lasts_us: int = 0
     one_by_one: bool = False
-    """Whether nodes may lose the store one by one, so that some have it while others have not."""
+    """Whether nodes may lose the store one by one, so that some still have it while others do not."""
     largest: int = 1
-    """The largest cost that was asked for."""
+    """The largest cost of any request."""
 
     @property
     def whole(self) -> int:
@@ -50,7 +50,7 @@ class PromiseCase(NamedTuple):
 
 
 class ExcessBound(NamedTuple):
-    """So many units beyond the limit."""
+    """A number of units beyond the limit."""
 
     words: str
     units: Callable[[PromiseCase], int]
@@ -77,13 +77,13 @@ def _share(case: PromiseCase) -> int:
         return owners + (_flowing(case, case.lasts_us) * owners // whole if apart and whole else 0)
     if not apart:
         return nodes * (whole // nodes)
-    # Where some still have the store, its bucket flows as ever, and the others' shares of it flow besides.
+    # While some nodes still have the store, its bucket refills as usual, and the others' shares refill in addition.
     flowing = min(cut_off, nodes - 1)
     return cut_off * (whole // nodes) + _flowing(case, case.lasts_us) * flowing // nodes
 
 
 def _stepped(case: PromiseCase) -> int:
-    """What a clock that steps forward gives: as much as that time would have."""
+    """What a clock that steps forward adds: as much as that time would have."""
     step_us = abs(case.step_us)
     if case.limit.name == "token_bucket":
         return min(case.whole, _flowing(case, step_us))
@@ -107,7 +107,7 @@ CUT_REGIONS: Final = ExcessBound("(R - 1)·L", lambda case: (case.regions - 1) *
 
 @dataclass(frozen=True)
 class ModePromise:
-    """What one engine promises in one mode."""
+    """The promise of one engine in one mode."""
 
     engine: str
     mode: str
@@ -115,12 +115,12 @@ class ModePromise:
     standing: ExcessBound = NOTHING
     under: Mapping[str, ExcessBound] = field(default_factory=dict)
     denies_freely: str = ""
-    """Why a denial while there is room is allowed; empty where it is not."""
+    """Why a denial while there is room is allowed; empty if it is not."""
     loses: frozenset[str] = frozenset()
-    """Faults after which decisions that were acknowledged may be forgotten."""
+    """Faults after which acknowledged decisions may be lost."""
 
     def bound(self, fault: str, policy: str) -> ExcessBound:
-        """What a fault adds; when the store is away, the policy says."""
+        """What a fault adds; while the store is down, that depends on the policy."""
         if fault == "clock_step":
             return STEPPED
         if fault in AWAY and policy == "fallback":
@@ -135,9 +135,9 @@ AWAY: Final = frozenset(
     )
 )
 """Faults in which nodes may not reach the store, or not in time, so that they answer by their policy. A node that is
-killed forgets what it gave without the store."""
+killed forgets what it admitted without the store."""
 ONE_BY_ONE: Final = frozenset(("store_slow", "partition"))
-"""Those of them that nodes may meet at different times: not every call to a slow store is late."""
+"""Those of them that may affect nodes at different times: not every call to a slow store is late."""
 LOSES: Final = frozenset(("store_restart", "failover"))
 REDIS_FAULTS: Final = {"store_restart": ONCE, "failover": LOST}
 

@@ -1,7 +1,7 @@
 """The recorder: writes a history while clients run, in threads, tasks or processes.
 
-Each line is one `write` to a file opened for appending, so lines of many writers never mix and a client that is killed
-loses at most the operation it was in. Another process joins with `HistoryRecorder.join(path)`; all of them must run on
+Each line is one `write` to a file opened for appending, so lines of many writers never mix, and a client that is killed
+loses at most its current operation. Another process joins with `HistoryRecorder.join(path)`; all of them must run on
 one machine, whose monotonic clock is the clock of the history.
 """
 
@@ -32,18 +32,18 @@ def monotonic_us() -> int:
 
 
 def wall_offset_us() -> int:
-    """What to add to that clock to get the time of day."""
+    """The offset from that clock to the time of day."""
     return (time.time_ns() - time.monotonic_ns()) // 1000
 
 
 class HistoryWriter:
-    """Writes what clients asked and were told, one record per operation; where they go is up to `_write`."""
+    """Writes one record per operation; `_write` decides where they go."""
 
     def _write(self, record: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def operation(self, **fields: Any) -> None:
-        """Write one operation; what is `None` is left out."""
+        """Write one operation; fields that are `None` are left out."""
         self._write({name: value for name, value in fields.items() if value is not None})
 
     def fault(self, kind: str, **fields: Any) -> None:
@@ -53,7 +53,7 @@ class HistoryWriter:
     def told(
         self, decision: Decision, *, costs: Mapping[str | None, int] | None = None, **fields: Any
     ) -> None:
-        """Write what a client was told; one line for each of several charges, whose costs may differ by rule."""
+        """Write a client's answer; one line for each of several charges, whose costs may differ by rule."""
         parts = decision.rules
         if len(parts) > 1 and fields.get("id") is None:
             raise UsageError(
@@ -77,7 +77,7 @@ class HistoryWriter:
             )
 
     def failed(self, error: BaseException, **fields: Any) -> None:
-        """Write that a call raised: certainly without effect, or nobody knows."""
+        """Write that a call raised: certainly without effect, or with unknown outcome."""
         unknown = may_have_happened(error)
         self.operation(**fields, type="info" if unknown else "fail", err=str(error)[:200])
 
@@ -95,7 +95,7 @@ def header_of(engine: str, mode: str, limits: Mapping[str, Limit], **more: Any) 
 
 
 def line_of(record: dict[str, Any]) -> bytes:
-    """A record as it is written."""
+    """A record as a line of the file."""
     line = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
     if len(line) > MAX_LINE:
         raise UsageError(f"a line of a history may have at most {MAX_LINE} bytes, not {len(line)}")
@@ -165,7 +165,7 @@ class HistoryRecorder(HistoryWriter):
 
 
 class OperationSlots:
-    """The operations that a client has started, in a mapped file: a killed client cannot say how they ended.
+    """The operations that a client has started, in a mapped file: a killed client cannot report their outcome.
 
     After killing it, read the file and record those operations as unknown, with `write_unknown`.
     """
@@ -178,7 +178,7 @@ class OperationSlots:
             self._map = mmap.mmap(file.fileno(), self.SIZE * slots)
 
     def begin(self, slot: int, operation: dict[str, Any]) -> None:
-        """An operation is about to be sent."""
+        """Record an operation that is about to be sent."""
         text = json.dumps(operation, separators=(",", ":")).encode()
         if len(text) >= self.SIZE:
             raise UsageError(f"an operation under way has at most {self.SIZE - 1} bytes")
@@ -186,12 +186,12 @@ class OperationSlots:
         self._map[place : place + self.SIZE] = text.ljust(self.SIZE, b"\0")
 
     def end(self, slot: int) -> None:
-        """It has ended, and was recorded."""
+        """Clear an operation that has ended and was recorded."""
         self._map[slot * self.SIZE] = 0
 
 
 def write_unknown(writer: HistoryWriter, path: Path, t1: int) -> int:
-    """Record the operations that a client had started when it was killed at `t1`; returns how many."""
+    """Record the operations that a client had started when it was killed at `t1`; returns their number."""
     content = path.read_bytes()
     found = 0
     for place in range(0, len(content), OperationSlots.SIZE):
@@ -200,7 +200,7 @@ def write_unknown(writer: HistoryWriter, path: Path, t1: int) -> int:
             continue
         try:
             operation = json.loads(text)
-        except ValueError:  # It was killed while it wrote this, so before anything was sent.
+        except ValueError:  # It was killed while writing this, so before anything was sent.
             continue
         writer.operation(**operation, t1=t1, type="info", err="its client was killed")
         found += 1

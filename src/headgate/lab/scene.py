@@ -1,11 +1,11 @@
 """The scene: a history sorted by key, prepared for the checks. Pure.
 
-There are two ledgers. **Effective** is what clients were given, by whomever: this is what a limit is about.
-**Consumed** is what the engine counted: this is what receipts and the store's own numbers show.
+There are two ledgers. **Effective** is what clients got, from anyone: this is what a limit is about. **Consumed** is
+what the engine counted: this is what receipts and the store's own numbers show.
 
 For interval checks, an operation is *certainly* inside a span if it began and ended there, and *possibly* if it
 overlaps it. An operation of unknown outcome (`info`) may have been carried out as late as a fault was healed: a stopped
-server works off what it was sent.
+server processes what it was sent.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ RECOVERY_US: Final = 1_000_000
 CACHE_US: Final = 1_000_000
 """How long a deny cache may miss another node's reset."""
 LONGEST_HOLD_US: Final = 60_000_000
-"""The longest that T of the clock rule can be."""
+"""The maximum of T in the clock rule."""
 NEVER_BEFORE: Final = -(2**63)
 NEVER_AFTER: Final = 2**63
 TAKES: Final = frozenset(("check", "reserve"))
 OF_POLICY: Final = frozenset(("fallback", "open", "closed"))
-"""Who answers when the store does not."""
+"""Sources of answers when the store does not answer."""
 ASKED: Final = frozenset(("check", "reserve", "acquire"))
 
 
 class Span(NamedTuple):
-    """Units that were taken between two moments."""
+    """Units taken between two moments."""
 
     t0: int
     t1: int
@@ -64,9 +64,9 @@ class Trail:
     rule: str
     key: str
     limit: Limit
-    """Where the rule was changed, the smallest of its limits; `levels` has what the others add, and when."""
+    """If the rule was changed, the smallest of its limits; `levels` has what the others add, and when."""
     first: Limit
-    """The one that the header names."""
+    """The limit in the header."""
     operations: list[Operation] = field(default_factory=list)
     revisions: dict[int, Limit] = field(default_factory=dict)
     levels: list[Extra] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Times:
 
 
 class Changes:
-    """The limits that one rule had, one after the other."""
+    """The successive limits of one rule."""
 
     def __init__(self, first: Limit, puts: list[Operation]) -> None:
         self.first = first
@@ -108,11 +108,11 @@ class Changes:
             self.revisions[put.rule_rev] = put.limit
 
     def at(self, revision: int | None) -> Limit:
-        """The limit of a revision; the header's, where that is not known."""
+        """The limit of a revision; the header's, if that is unknown."""
         return self.revisions.get(revision or 0, self.first)
 
     def trail(self, rule: str, key: str, identity: str) -> Trail:
-        """An empty trail of those of the limits that share their state."""
+        """An empty trail for those of the limits that share a state."""
         limits = [one for one in (self.first, *self.revisions.values()) if one.identity == identity]
         known = {revision: one for revision, one in self.revisions.items() if one in limits}
         if limits[0].name == "token_bucket":  # A rate that changed is judged by the fastest.
@@ -123,7 +123,7 @@ class Changes:
         return Trail(rule, key, smallest, limits[0], revisions=known, levels=levels)
 
     def _levels(self, identity: str, smallest: Limit) -> list[Extra]:
-        """What each larger limit adds to the smallest while it may have been the one in force."""
+        """What each larger limit adds to the smallest, while it may have been in force."""
         times: list[tuple[int, int, int]] = []
         begin, limit = NEVER_BEFORE, self.first
         for put in [*self.puts, None]:
@@ -150,7 +150,7 @@ class Changes:
 
 
 class Sums:
-    """The cost that is possibly in a span, for any span, after sorting once."""
+    """The possible cost in any span, after sorting once."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         begins = sorted((one.t0, one.cost) for one in spans)
@@ -204,7 +204,7 @@ class Scene:
             trail.operations.sort(key=lambda one: one.t0)
         return list(found.values())
 
-    # Time.
+    # Time
 
     def heal(self, fault: Fault) -> int:
         """When a fault was over; the end of the history if it never was."""
@@ -213,7 +213,7 @@ class Scene:
         return self.end if fault.fault in AWAY or fault.fault == "clock_step" else fault.t1
 
     def latest(self, operation: Operation) -> int:
-        """The latest moment at which an operation was carried out, if it was at all."""
+        """The latest moment at which an operation can have been carried out."""
         latest = operation.t1
         by_share = operation.source in OF_POLICY  # The store is charged when it is back.
         if by_share:
@@ -232,12 +232,12 @@ class Scene:
         return fault.t0, self.heal(fault) + extra_us
 
     def is_stray(self, one: Operation) -> bool:
-        """Whether a node answered without the store while nothing was broken: the store may have been slow, once."""
+        """Whether a node answered without the store while nothing was broken: the store may just have been slow."""
         by_policy = one.source in OF_POLICY and one.type in ("allow", "deny")
         return by_policy and not self._away_from(one.node).meet(one.t0, one.t1)
 
     def _away_from(self, node: str | None) -> Times:
-        """When a node may have had to answer without the store; a fault that names a node affects that one only."""
+        """When a node may have had to answer without the store; a fault with a node affects only that node."""
         if node not in self._away:
             self._away[node] = Times(
                 self.influence(one)
@@ -252,30 +252,30 @@ class Scene:
         for fault in self.faults:
             begin, end = self.influence(fault)
             if fault.fault == "clock_step":
-                # What was taken ahead of time counts for as long as any, and then for the distance.
+                # Units taken ahead of time count for their usual time, plus the size of the step.
                 end = self.held_until(trail, fault) + memory_us(trail.limit)
             found.append((begin, end))
         return Times(found)
 
     def held_until(self, trail: Trail, step: Fault) -> int:
-        """Until when a key's time may stand still after a clock that stepped was set right.
+        """Until when a key's time may stand still after a clock step was corrected.
 
-        A state that is too far ahead is cut when somebody looks at it, and not before.
+        A state that is too far ahead is cut when it is next read, not before.
         """
         return self._first_look(trail, step) + hold_us(trail.limit)
 
     def _first_look(self, trail: Trail, step: Fault) -> int:
-        """When somebody first looked at a key after a clock that stepped was set right."""
+        """When a key was first read after a clock step was corrected."""
         heal = self.heal(step)
         answered = (
             one for one in trail.operations if one.source == "engine" and one.type != "info"
         )
         return next((one.t1 for one in answered if one.t1 >= heal), heal)
 
-    # Spans.
+    # Spans
 
     def certain(self, trail: Trail) -> list[Span]:
-        """What clients were certainly given, each in an interval as wide as the clocks may differ."""
+        """What clients certainly got, each in an interval widened by the difference of the clocks."""
         wide = self.header.epsilon_us
         settled = _settled(trail)
         return [
@@ -287,7 +287,7 @@ class Scene:
         ]
 
     def _acknowledged(self, trail: Trail) -> list[Span]:
-        """What a store that loses its latest writes may forget: units that were taken, and slots that were renewed.
+        """What a store that loses its latest writes may forget: units taken, and slots renewed.
 
         A chunk is taken as a whole, and may be spent after the store has forgotten it.
         """
@@ -306,13 +306,13 @@ class Scene:
         ]
 
     def possible(self, trail: Trail) -> list[Span]:
-        """What the engine may have counted: all that was certainly or perhaps taken."""
+        """What the engine may have counted: everything certainly or possibly taken."""
         wide = self.header.epsilon_us
         spans = []
         for one in trail.operations:
             if one.source in OF_POLICY and one.f in TAKES and one.cost > 0:
-                # The store did not answer, but may have carried it out all the same. And a charge for
-                # what was given without it is made again when nobody knows whether it was.
+                # The store did not answer, but may have carried it out all the same. And a charge for what was admitted
+                # without it is repeated if its outcome is unknown.
                 many = 2 if one.source == "fallback" and one.type == "allow" else 1
                 span = Span(one.t0 - wide, self.latest(one) + wide, many * one.cost, one.line)
                 spans.append(span)
@@ -324,7 +324,7 @@ class Scene:
         return spans
 
     def denials(self, trail: Trail) -> list[Operation]:
-        """Answers that the engine itself, or its cache, gave."""
+        """Denials by the engine itself, or by its cache."""
         if trail.revisions:
             return []
         excuses = self.excuses(trail)
@@ -342,12 +342,12 @@ class Scene:
         return denial.t0 - self.header.epsilon_us - late_us
 
     def _counts(self, one: Operation) -> bool:
-        """Whether an admission is one that the limit is about."""
+        """Whether the limit applies to an admission."""
         if one.source == "shadow":
             return False
         return not (one.source == "open" and self.policy == "open")
 
-    # What may be beyond the limit.
+    # What may exceed the limit
 
     def case(self, trail: Trail, **more: Any) -> PromiseCase:
         """What bounds depend on."""
@@ -406,14 +406,15 @@ class Scene:
                 one_by_one=fault.fault in ONE_BY_ONE,
             )
             units = self.promise.bound(fault.fault, self.policy).units(case)
-            if fault.fault in AWAY and self.policy == "fallback":  # The state may be lost besides.
+            # The state may be lost in addition.
+            if fault.fault in AWAY and self.policy == "fallback":
                 units += self.promise.under.get(fault.fault, NOTHING).units(case)
             if fault.fault == "clock_step" and not case.step_us:
                 units = 0
             if fault.fault == "clock_step":
-                # What was charged before may be forgotten while chunks of it are still out.
+                # Earlier charges may be forgotten while chunks of them are still in use.
                 end = self._first_look(trail, fault) + self.parameters.get("lease_us", 0)
-            if isinstance(trail.limit, Concurrency):  # Holders do not know before they renew.
+            if isinstance(trail.limit, Concurrency):  # Holders only notice when they renew.
                 end = max(end, self.heal(fault) + trail.limit.ttl_us)
             if units:
                 found.append(Extra(begin, end, units, fault.name or fault.fault))
@@ -426,17 +427,17 @@ def hold_us(limit: Limit) -> int:
 
 
 def slots_of(scene: Scene) -> list[Trail]:
-    """Trails of slots, which have rules of their own."""
+    """Trails of slots, which have separate checks."""
     return [one for one in scene.trails if isinstance(one.limit, Concurrency)]
 
 
 def counted_of(scene: Scene) -> list[Trail]:
-    """All others."""
+    """All other trails."""
     return [one for one in scene.trails if not isinstance(one.limit, Concurrency)]
 
 
 def _settled(trail: Trail) -> dict[str, int]:
-    """What reservations came to in the end, by their token."""
+    """The actual costs of reservations, by token."""
     return {
         one.token: one.cost
         for one in trail.operations

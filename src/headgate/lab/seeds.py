@@ -1,4 +1,4 @@
-"""Many seeds on all cores: what every simulator counts, and how its seeds are divided among processes."""
+"""Many seeds on all cores: the counts of every simulator, and how its seeds are divided among processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SeedSummary(Generic[S]):
     """The results of all seeds together."""
 
     again: ClassVar[str]
-    """What else to say on the command line to see one of them again."""
+    """Extra command line arguments to reproduce one of them."""
     situations: ClassVar[type[Any]]
-    """Rare situations that seeds have to reach."""
+    """Rare situations that seeds must reach."""
 
     seeds: int = 0
     operations: int = 0
@@ -51,7 +51,7 @@ class SeedSummary(Generic[S]):
         self.broken.update(other.broken)
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """The summary for programs."""
         return {
             "seeds": self.seeds,
             "operations": self.operations,
@@ -72,7 +72,7 @@ def run_seeds(
     jobs: int,
     progress: Callable[[T], None] | None,
 ) -> T:
-    """Run the seeds in chunks, in `jobs` processes, and add up what they show."""
+    """Run the seeds in chunks, in `jobs` processes, and merge their results."""
     for part in _mapped(run_chunk, _chunks(seeds, chunk), jobs):
         total.join(part)
         if progress is not None:

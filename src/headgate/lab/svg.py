@@ -1,4 +1,4 @@
-"""Shared by the lab's pictures: colours, axes and text. Plain SVG, without a library."""
+"""The common part of the lab's pictures: colours, axes and text. Plain SVG, without a library."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def text(
     colour: str = INK,
     anchor: str = "start",
 ) -> str:
-    """A line of text; what cannot be printed is a question mark, and what is too long is cut."""
+    """A line of text; unprintable characters become question marks, and long text is cut."""
     shown = "".join(char if char.isprintable() else "?" for char in words)
     shown = shown if len(shown) <= 110 else shown[:109] + "…"
     return (

@@ -1,7 +1,7 @@
-"""Traffic to replay: shapes that are generated, and times that were recorded.
+"""Traffic to replay: generated shapes, and recordings.
 
 An arrival is a moment in microseconds from the beginning, a key and a cost. Generated traffic is evenly spaced: the
-same shape is the same traffic every time.
+same shape is always the same traffic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Arrival(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """Traffic with a name, and how long it is watched."""
+    """Named traffic, and how long it is watched."""
 
     title: str
     seconds: float
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
 
 def steady(rate: float = 5.0, seconds: float = 30.0, keys: int = 1, cost: int = 1) -> Shape:
-    """Evenly spaced requests, by the keys in turn."""
+    """Evenly spaced requests, alternating between the keys."""
     title = f"steady, {rate:g} requests/s" + (f" by {keys} keys" if keys > 1 else "")
     return Shape(title, seconds, list(_evenly(0, seconds, rate, keys, cost)))
 
@@ -53,7 +53,7 @@ def burst(many: int = 100, seconds: float = 30.0) -> Shape:
 
 
 def abuse(rate: float = 30.0, seconds: float = 60.0) -> Shape:
-    """Far more than is allowed, for two thirds of the time; then it stops."""
+    """Far more than is allowed, for two thirds of the time; then nothing."""
     return Shape(
         f"sustained abuse, {rate:g} requests/s",
         seconds,
@@ -62,7 +62,7 @@ def abuse(rate: float = 30.0, seconds: float = 60.0) -> Shape:
 
 
 def tour() -> Shape:
-    """Steady traffic, then a burst, then abuse, then calm: every algorithm has its turn."""
+    """Steady traffic, then a burst, then abuse, then calm: every algorithm gets its turn."""
     arrivals = [
         *_evenly(0, 160, 6, 12),
         *(Arrival(25 * US_PER_SECOND + at, f"key {at % 12}") for at in range(120)),
@@ -80,7 +80,7 @@ SHAPES: Final[dict[str, Callable[[], Shape]]] = {
 
 
 def recorded(path: str | os.PathLike[str]) -> Shape:
-    """Requests that somebody wrote down: CSV or JSON lines, each with a time, and a key and a cost if it has them.
+    """Recorded requests: CSV or JSON lines, each with a time, and optionally a key and a cost.
 
     A time is seconds since any moment, or ISO 8601. A line of CSV is `time,key,cost`, in that order unless the
     first line names the columns; a JSON line is an object with `at` (or `time`, `timestamp`), `key` and `cost`, or
@@ -155,10 +155,12 @@ def _json_rows(text: Iterable[str]) -> Iterator[Arrival]:
 
 
 def _arrival(line: int, row: dict[str, Any]) -> Arrival:
-    said = next((row[name] for name in ("at", "time", "timestamp") if name in row), None)
-    at_us = _time(said)
+    written = next((row[name] for name in ("at", "time", "timestamp") if name in row), None)
+    at_us = _time(written)
     if at_us is None:
-        raise _RowError(line, f"{said!r:.40} is not a time; write seconds, or ISO 8601, under 'at'")
+        raise _RowError(
+            line, f"{written!r:.40} is not a time; write seconds, or ISO 8601, under 'at'"
+        )
     cost = row.get("cost") or 1
     try:
         cost = int(cost)
@@ -171,15 +173,15 @@ def _arrival(line: int, row: dict[str, Any]) -> Arrival:
     return Arrival(at_us, str(row.get("key") or "key"), cost)
 
 
-def _time(said: object) -> int | None:
-    """Microseconds, or nothing."""
-    if isinstance(said, bool) or not isinstance(said, int | float | str):
+def _time(written: object) -> int | None:
+    """Microseconds, or `None`."""
+    if isinstance(written, bool) or not isinstance(written, int | float | str):
         return None
     try:
-        seconds = float(said)
+        seconds = float(written)
     except ValueError:
         try:
-            seconds = datetime.fromisoformat(str(said).strip()).timestamp()
+            seconds = datetime.fromisoformat(str(written).strip()).timestamp()
         except (ValueError, OverflowError, OSError):
             return None
     return int(seconds * US_PER_SECOND) if abs(seconds) < 1e11 else None

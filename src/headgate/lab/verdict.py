@@ -1,4 +1,4 @@
-"""The verdict on a history: every check, the figures, and whether the promise that it names was kept."""
+"""The verdict on a history: all checks, the figures, and whether its promise was kept."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HistoryVerdict:
     figures: dict[str, Any]
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    """How many findings there are, by check."""
+    """The number of findings, by check."""
 
     @property
     def holds(self) -> bool:
@@ -105,11 +105,11 @@ def _judge_receipts(scene: Scene, verdict: HistoryVerdict) -> None:
         figures["replayed"] += one.replayed
         figures["unjudged"] += one.unjudged
         _note(verdict, one.findings)
-    verdict.counts += Counter()  # Drops what is 0.
+    verdict.counts += Counter()  # Drops zeros.
 
 
 def _judge_lateness(scene: Scene, verdict: HistoryVerdict) -> None:
-    """How long callers waited; with a deadline, one in a thousand may be answered later than that and a little."""
+    """How long callers waited; with a deadline, one in a thousand may exceed it by more than the margin."""
     took = sorted(one.t1 - one.t0 for one in scene.operations if one.f in ASKED)
     if not took:
         return

@@ -1,4 +1,4 @@
-"""Regions: one limit around the world, decided in each region by itself."""
+"""Regions: one limit around the world, decided locally in each region."""
 
 from .model import Regions
 

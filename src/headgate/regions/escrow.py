@@ -1,23 +1,23 @@
-"""Escrow: regions hold rights that add up to the limit, and pass them on to each other. Nothing is ever over.
+"""Escrow: regions hold rights that add up to the limit, and pass them to each other, so it is never exceeded.
 
-A region's rights for one window of one key are its share of the limit, and what other regions have granted to it. Its
-store counts what it admits as always, with the rights as the limit. To give rights away is to take them off that count,
-in the store, as if they had been used; only then is the other region told. So a message that is lost loses rights, and
-none can double them: a grant goes by the id of the ask it answers, and the store of the receiver counts an id once.
+A region's rights for one window of one key are its share of the limit, plus grants from other regions. Its store counts
+what it admits as usual, with the rights as the limit. To give rights away, the store takes them off that count, as if
+they had been used; only then is the grant sent. So a lost message loses rights, but none can duplicate them: a grant
+carries the id of the ask that it answers, and the receiver's store counts an id once.
 
     limit 90     share   granted   given away   may admit
     east            30       +45           -0          75
     north           30        +0          -15          15
     west            30        +0          -30           0
 
-What a node knows of its region's rights may be old. That is safe, because grants only add to them within a window,
-and what was given away is part of the count. Rights end with their window.
+A node's knowledge of its region's rights may be out of date. That is safe, because grants only add to them within a
+window, and what was given away is part of the count. Rights end with their window.
 
 A store that comes back without its counts has a new `StoreEpoch`, and no share of windows that were under way then:
-nobody knows what it had admitted of them. Grants made to the store before it are refused.
+nobody knows how much it had admitted. Grants for the previous epoch are refused.
 
-Everything here is pure: steps that the store has to do are yielded (`Look`, `TakeOff`, `RecordGrant`), as generators.
-So the service and the simulator run the same code, and the simulator stops it between any two steps.
+Everything here is pure: generators yield the steps for the store (`Look`, `TakeOff`, `RecordGrant`). So the service and
+the simulator run the same code, and the simulator can stop it between any two steps.
 """
 
 from __future__ import annotations
@@ -31,77 +31,77 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
 CLOCK_MARGIN_US: Final = 2_000_000
-"""How far behind the clock of the store before it the clock of a new store may be."""
+"""How far the clock of a new store may be behind that of the previous one."""
 LOW: Final = 4
-"""Rights are low when less than this part of them is left."""
+"""Rights are low when less than this fraction (a quarter) of them is left."""
 PATIENCE_US: Final = 1_000_000
-"""How long an answer to an ask may take; then another region is asked."""
+"""How long to wait for an answer before another region is asked."""
 FIRST_PAUSE_US: Final = 50_000
-"""Until a region that had nothing to give is asked again; twice as long each time."""
+"""How long to wait before asking a region again that had nothing to give; doubles each time."""
 LONGEST_PAUSE_US: Final = 5_000_000
 MAX_WINDOWS: Final = 10_000
-"""How many windows of keys a node has in mind; the oldest are forgotten, and are asked for anew."""
+"""How many windows of keys a node remembers; the oldest are dropped, and read again when needed."""
 
 
 class StoreEpoch(NamedTuple):
-    """The life of a store: from when it was empty until it loses what it knew."""
+    """An epoch of a store: from when it was empty until it loses its data."""
 
     id: str
     began_us: int
-    """By its own clock."""
+    """By the store's own clock."""
 
 
 class KeyWindow(NamedTuple):
-    """One window of one key: what rights are about."""
+    """One window of one key: what rights are held for."""
 
     rule: str | None
     key: str
     identity: str
-    """The algorithm and its window, as `Limit.identity` has them."""
+    """The algorithm and its window, as in `Limit.identity`."""
     limit: int
-    """What all regions may admit together."""
+    """The units that all regions together may admit."""
     start_us: int
     end_us: int
 
     @property
     def name(self) -> tuple[str | None, str, str, int]:
-        """The same for all limits: rights stay what they are when somebody changes the number."""
+        """Independent of the limit: rights do not change when the number is changed."""
         return self.rule, self.key, self.identity, self.start_us
 
 
 class RightsAsk(NamedTuple):
-    """A region that runs low asks another one."""
+    """A request for rights, from a region that runs low to another."""
 
     id: str
     asker: str
     epoch: str
-    """Of the asker's store."""
+    """The epoch of the asker's store."""
     giver: str
     window: KeyWindow
     left: int
-    """What the asker can still admit."""
+    """The units that the asker can still admit."""
 
 
 class RightsGrant(NamedTuple):
-    """The answer: so many units are the asker's from now on, perhaps none."""
+    """The answer: these units belong to the asker from now on; may be 0."""
 
     ask: RightsAsk
     units: int
     left: int
-    """What the giver can still admit."""
+    """The units that the giver can still admit."""
 
 
 class Look(NamedTuple):
-    """Ask the store what is left of the rights; answered with `Counted`."""
+    """Read from the store how many rights are left; answered with `Counted`."""
 
     window: KeyWindow
     rights: int
 
 
 class TakeOff(NamedTuple):
-    """Take units off in the store, as a hit would, with the rights as the limit; answered with `Counted`.
+    """Take units off in the store, like a hit, with the rights as the limit; answered with `Counted`.
 
-    When that is answered, the store must not lose it any more.
+    Once answered, it must be durable.
     """
 
     window: KeyWindow
@@ -110,22 +110,22 @@ class TakeOff(NamedTuple):
 
 
 class RecordGrant(NamedTuple):
-    """Note a grant in the store, if it has that epoch and does not know the id of the ask.
+    """Record a grant in the store, if it has that epoch and does not know the id of the ask.
 
-    Answered with everything that was granted to the region in that window, or `None` for another epoch.
+    Answered with the total granted to the region in that window, or `None` if the epoch differs.
     """
 
     grant: RightsGrant
 
 
 class Counted(NamedTuple):
-    """What a store has answered to a hit, or to a step of ours."""
+    """The store's answer to a hit or to a step."""
 
     allowed: bool
     left: int
-    """Of the limit it was asked with."""
+    """Units left of the limit in the request."""
     start_us: int
-    """Of the window it counted in, by its own clock."""
+    """The start of the window it counted in, by its own clock."""
     epoch: StoreEpoch
 
 
@@ -134,7 +134,7 @@ StoreStep: TypeAlias = Look | TakeOff | RecordGrant
 
 @dataclass(slots=True)
 class _Neighbour:
-    """What is known of another region's rights in one window."""
+    """What is known about another region's rights in one window."""
 
     left: int
     pause_us: int = FIRST_PAUSE_US
@@ -144,20 +144,20 @@ class _Neighbour:
 
 @dataclass(slots=True)
 class _Holding:
-    """What a node knows of the rights of its region in one window."""
+    """What a node knows about its region's rights in one window."""
 
     window: KeyWindow
     received: int = 0
     given: int = 0
-    """What this node has given away."""
+    """Units that this node has given away."""
     pending: RightsAsk | None = None
     given_up_us: int = 0
-    """When nobody waits for the pending ask any more."""
+    """When to stop waiting for the pending ask."""
     others: dict[str, _Neighbour] = field(default_factory=dict)
 
 
 class EscrowDesk:
-    """One node's part in the rights of its region."""
+    """Manages the rights of its region on one node."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class EscrowDesk:
         self._answered: dict[str, RightsGrant] = {}
 
     def held(self, now_us: int) -> RightsHeld:
-        """The rights of the region in windows under way that this node has asked or given rights of."""
+        """The region's rights in current windows in which this node has asked for or given rights."""
         known = [
             one
             for one in self._holdings.values()
@@ -188,16 +188,16 @@ class EscrowDesk:
     # Deciding.
 
     def rights(self, window: KeyWindow) -> int:
-        """How much of the window's limit the region may admit, as far as this node knows; never more than that."""
+        """The units of the window's limit that the region may admit, as far as this node knows; never too many."""
         holding = self._holdings.get(window.name)
         received = 0 if holding is None else holding.received
         return self.share(window) + received
 
     def admits(self, window: KeyWindow, rights: int, counted: Counted) -> bool:
-        """Whether a hit that the store has answered is admitted; it was asked with `rights` as the limit.
+        """Whether a hit is admitted, given the store's answer to a request with `rights` as the limit.
 
-        The store may have begun another window meanwhile, or have lost what it knew: what it has allowed counts only
-        as far as there are rights in the window that it counted in.
+        The store may have begun another window meanwhile, or have lost its data: what it has allowed counts only as far
+        as there are rights in the window that it counted in.
         """
         if counted.epoch != self.epoch:
             self.meet(counted.epoch)
@@ -206,7 +206,7 @@ class EscrowDesk:
         return counted.allowed and used <= self.rights(window._replace(start_us=counted.start_us))
 
     def meet(self, epoch: StoreEpoch) -> None:
-        """The store has this epoch. After a new one nothing counts that was known before."""
+        """Note the store's epoch. A new one invalidates everything that was known before."""
         if epoch.id == self.epoch.id or epoch.id in self._past:
             return
         self._past.add(self.epoch.id)
@@ -217,12 +217,12 @@ class EscrowDesk:
     # Asking.
 
     def is_low(self, window: KeyWindow, left: int) -> bool:
-        """Whether so little is left that others should be asked."""
+        """Whether so few units are left that other regions should be asked."""
         rights = self.rights(window)
         return left * LOW < rights or not rights
 
     def ask(self, window: KeyWindow, left: int, now_us: int) -> RightsAsk | None:
-        """Whom to ask for rights, if there is need and somebody who may have some."""
+        """The next ask to send, if rights are needed and some region may have any."""
         if not self.is_low(window, left):
             return None
         holding = self._holding(window)
@@ -239,24 +239,24 @@ class EscrowDesk:
         return asked
 
     def unanswered(self, ask: RightsAsk, now_us: int) -> None:
-        """An ask was not answered in time; if a grant comes late, it still counts."""
-        self._heard(ask, 0, 0, now_us)
+        """Record that an ask was not answered in time; a late grant still counts."""
+        self._note_left(ask, 0, 0, now_us)
 
     def take_in(self, grant: RightsGrant, now_us: int) -> Generator[StoreStep, Any, None]:
-        """A grant has come: it counts when the store has recorded it."""
+        """Accept a grant; it counts once the store has recorded it."""
         ask = grant.ask
         if ask.asker != self.region or ask.epoch != self.epoch.id:
             return
         total: int | None = None
         if grant.units:
             total = yield RecordGrant(grant)
-        self._heard(ask, grant.units, grant.left, now_us)
+        self._note_left(ask, grant.units, grant.left, now_us)
         if total is not None and ask.epoch == self.epoch.id:
             holding = self._holding(ask.window)
             holding.received = max(holding.received, total)
 
     def learn(self, window: KeyWindow, epoch: str, total: int) -> None:
-        """What the store has on record for the region, as another of its nodes may have brought it."""
+        """Take over the total that the store has on record, which other nodes of the region may have added to."""
         if epoch == self.epoch.id:
             holding = self._holding(window)
             holding.received = max(holding.received, total)
@@ -264,7 +264,7 @@ class EscrowDesk:
     # Giving.
 
     def answer(self, ask: RightsAsk, now_us: int) -> Generator[StoreStep, Any, RightsGrant | None]:
-        """Give the asker as much as makes both equal, or what is not needed here; the same ask gets the same answer."""
+        """Give as much as makes both equal, or all that is not needed here; the same ask gets the same answer."""
         window = ask.window
         if ask.giver != self.region or ask.asker == self.region:
             return None
@@ -292,9 +292,9 @@ class EscrowDesk:
         return grant
 
     def _units_for(self, ask: RightsAsk, rights: int, left: int, now_us: int) -> int:
-        """How much to give of what is left, which is nothing to who has as much.
+        """How much to give of what is left: nothing if the asker has as much.
 
-        Who knows from the first quarter of the window what it needs for the rest can give the rest away.
+        After a quarter of the window, the need for the rest can be estimated, and everything beyond it given away.
         """
         window = ask.window
         half = max(0, -(-(left - ask.left) // 2))
@@ -307,22 +307,24 @@ class EscrowDesk:
         return max(half, left - max(0, needed))
 
     def forget(self, now_us: int) -> None:
-        """Let go of windows that are over, by a clock that may be a little behind."""
+        """Drop windows that are over, allowing for a clock that is a little behind."""
         before = now_us - CLOCK_MARGIN_US
         over = [name for name, one in self._holdings.items() if one.window.end_us < before]
         for name in over:
             del self._holdings[name]
-        told = [id_ for id_, grant in self._answered.items() if grant.ask.window.end_us < before]
-        for id_ in told:
+        old_answers = [
+            id_ for id_, grant in self._answered.items() if grant.ask.window.end_us < before
+        ]
+        for id_ in old_answers:
             del self._answered[id_]
 
     @property
     def share_from_us(self) -> int | None:
-        """The region has its share of windows that begin after this; `None` if nothing is known of the store."""
+        """The region has its share of windows that begin after this; `None` if the store is not known yet."""
         return self.epoch.began_us + CLOCK_MARGIN_US if self.epoch.id else None
 
     def share(self, window: KeyWindow) -> int:
-        """What the region begins a window with."""
+        """The units that the region starts a window with."""
         if window.start_us <= self.epoch.began_us + CLOCK_MARGIN_US:
             return 0
         return self._shares_of(window).get(self.region, 0)
@@ -336,8 +338,8 @@ class EscrowDesk:
             holding = self._holdings[window.name] = _Holding(window, others=others)
         return holding
 
-    def _heard(self, ask: RightsAsk, units: int, left: int, now_us: int) -> None:
-        """Another region has so much left; one with nothing to give is left in peace for a while."""
+    def _note_left(self, ask: RightsAsk, units: int, left: int, now_us: int) -> None:
+        """Record what another region has left; one with nothing to give is not asked again for a while."""
         holding = self._holdings.get(ask.window.name)
         if holding is None:
             return
@@ -357,16 +359,16 @@ class EscrowDesk:
 
 
 def _richest(holding: _Holding, now_us: int) -> str | None:
-    """Who had most when it was heard of last; of several, who was not asked for longest.
+    """The region with most units left in its last answer; among equals, the one not asked for longest.
 
-    One that had nothing to give may be asked again after a while.
+    One that had nothing to give may be asked again after a pause.
     """
-    may = [
+    candidates = [
         (one.left, -one.asked_us, name)
         for name, one in holding.others.items()
         if one.not_before_us <= now_us
     ]
-    return max(may)[2] if may else None
+    return max(candidates)[2] if candidates else None
 
 
 def _make_room(known: dict[Any, Any]) -> None:

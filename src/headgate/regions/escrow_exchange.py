@@ -1,8 +1,8 @@
-"""RightsExchange: how a node gets rights from other regions, and gives them some.
+"""RightsExchange: how a node gets rights from other regions, and gives rights to them.
 
-A node that runs low reads first what other nodes of its region have got, and then asks the region that had most. That
-is beside the callers: no hit waits for it. An ask that is not answered is sent again under its id, and gets the same
-answer if the first one was lost.
+A node that runs low first reads what other nodes of its region have obtained, then asks the region that had most. This
+happens in the background: no hit waits for it. An unanswered ask is sent again under its id, and gets the same answer
+if the first one was lost.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from .rights_steps import RightsSteps
 
 RIGHTS: Final = "rights"
-"""The kind of our messages."""
+"""The kind of these messages."""
 TAKEN_BACK: Final = "taken_back"
 SOON_US: Final = 5_000_000
-"""Until something counts that all nodes have to hear of."""
+"""The notice before a change takes effect, so that all nodes have learned of it."""
 TRIES: Final = 2
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks at the store's clock and epoch."""
+"""Seconds between two reads of the store's clock and epoch."""
 PAUSE_US: Final = 20_000
-"""Between two looks for more rights for one key."""
+"""The pause between two attempts to get rights for a key."""
 
 
 class RightsExchange:
-    """One node's part in escrow. `clients` are the nodes of the other regions."""
+    """One node's part in escrow. `clients` connect to the nodes of the other regions."""
 
     def __init__(
         self, regions: Regions, clients: Mapping[str, RegionClient], store: RightsSteps
@@ -58,7 +58,7 @@ class RightsExchange:
         self.guard = EscrowGuard(self.desk, self._store, self._look_for_rights)
         self.figures = RightsFigures()
         self.taken_back: dict[str, TakenBack] = {}
-        """Regions whose rights a person has taken back."""
+        """Regions whose rights an operator has taken back."""
         self._busy: set[Any] = set()
         self._not_before: dict[Any, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,13 +71,13 @@ class RightsExchange:
         return self._regions.others
 
     async def start(self, engine: Any) -> None:
-        """Begin, in the loop that decides, before the engine is first asked."""
+        """Start in the event loop that decides, before the engine is first used."""
         self._store.open(engine)
         await self._look()
         self._looking = asyncio.get_running_loop().create_task(self._keep_looking())
 
     async def stop(self) -> None:
-        """End what was begun."""
+        """Cancel all tasks, and close the store."""
         tasks = [*self._tasks, *([] if self._looking is None else [self._looking])]
         for task in tasks:
             task.cancel()
@@ -85,23 +85,23 @@ class RightsExchange:
         await self._store.aclose()
 
     async def answer(self, message: Message) -> list[Any]:
-        """Another region asks for rights; the values of the reply."""
+        """Answer another region's ask for rights; returns the values of the reply."""
         ask, limit = _read_ask(message, self._regions.here)
         grant, step, done = await self._carry_out(
             self.desk.answer(ask, self._store.now_us()), limit
         )
         units, left = (0, 0) if grant is None else (grant.units, grant.left)
-        if isinstance(step, TakeOff) and done.allowed:  # Not if it is the same answer once more.
+        if isinstance(step, TakeOff) and done.allowed:  # A repeated answer takes nothing off.
             if units:
                 self.figures.given[ask.asker] += units
                 with suppress(EngineError):
                     await self._store.note_given(ask.window, ask.asker, units)
             else:
-                self.figures.lost += step.units
+                self.figures.lose(step.units, self._store.now_us())
         return [self.desk.epoch.id.encode(), units, left]
 
     async def rights_of(self, limit: FixedWindow, rule: str | None, key: str) -> KeyRights:
-        """The rights of this region in the window of a key that is under way."""
+        """The rights of this region in the current window of a key."""
         window = window_of(limit, rule, key, self._store.now_us())
         _, total = await self._store.granted(window)
         self.desk.meet(self._store.epoch)
@@ -118,10 +118,9 @@ class RightsExchange:
         return self.desk.held(self._store.now_us())
 
     async def take_back(self, region: str, *, undo: bool = False) -> list[str]:
-        """Give a dead region's rights to the others, or end that, from a moment on; regions that were not told.
+        """Give a dead region's rights to the others, or undo that, shortly; returns regions that were not reached.
 
-        What is taken back is taken from who was not told. What is undone must be known to all: else the rights are
-        held twice.
+        Taking back works without them. Undoing must reach all regions: otherwise rights would be held twice.
         """
         if region not in self._regions.others:
             known = ", ".join(self._regions.others)
@@ -134,22 +133,23 @@ class RightsExchange:
             TakenBack(soon_us) if before is None or not undo else before._replace(until_us=soon_us)
         )
         message = Message(TAKEN_BACK, self._regions.here, self.desk.epoch.id, [region, *taken])
-        untold: list[str] = []
-        for other in sorted(self._regions.others, key=region.__eq__):  # The region itself at last.
-            if undo and untold:  # Else it might use rights that those who were not told still hold.
-                untold.append(other)
+        unreached: list[str] = []
+        # The region itself comes last: it must not use rights that an unreached region still holds.
+        for other in sorted(self._regions.others, key=region.__eq__):
+            if undo and unreached:
+                unreached.append(other)
                 continue
             try:
                 await self._clients[other].call(message.pack())
             except HeadgateError as error:
                 self._log.warning("the region %s was not told of %s: %s", other, region, error)
-                untold.append(other)
+                unreached.append(other)
         await self._store.take_back(region, taken)
         self.taken_back = await self._store.taken_back()
-        return untold
+        return unreached
 
     async def hear_taken_back(self, message: Message) -> list[Any]:
-        """Another region says whose rights were taken back; the values of the reply."""
+        """Process another region's message about rights that were taken back; returns the values of the reply."""
         try:
             region, from_us, until_us = message.content
         except (ValueError, TypeError):
@@ -165,7 +165,7 @@ class RightsExchange:
         return escrow_shares(window, self._regions.weights, self.taken_back)
 
     def _look_for_rights(self, limit: FixedWindow, window: KeyWindow, left: int) -> None:
-        """Called after each decision: get more rights, if there are few."""
+        """Called after each decision: get more rights if few are left."""
         name = window.name
         if name in self._busy or not self.desk.is_low(window, left):
             return
@@ -208,26 +208,26 @@ class RightsExchange:
         self.desk.unanswered(ask, self._store.now_us())
 
     async def _take_in(self, grant: RightsGrant, limit: FixedWindow) -> None:
-        """Record a grant; more than once if need be, because the store counts it once."""
+        """Record a grant; retried if need be, because the store counts it once."""
         for left in reversed(range(TRIES)):
             try:
                 steps = self.desk.take_in(grant, self._store.now_us())
                 _, step, total = await self._carry_out(steps, limit)
             except EngineError:
                 if not left:
-                    self.figures.lost += grant.units
+                    self.figures.lose(grant.units, self._store.now_us())
                     raise
                 continue
             if isinstance(step, RecordGrant) and total is not None:
                 self.figures.received[grant.ask.giver] += grant.units
-            else:  # The store has lost what it knew, and grants that were made to it with that.
-                self.figures.lost += grant.units
+            else:  # The store has lost its data, and this grant with it.
+                self.figures.lose(grant.units, self._store.now_us())
             return
 
     async def _carry_out(
         self, steps: Generator[StoreStep, Any, Any], limit: FixedWindow
     ) -> tuple[Any, StoreStep | None, Any]:
-        """Run the steps of the desk in the store; what they come to, the last of them, and its result."""
+        """Run the desk's steps in the store; returns the outcome, the last step, and its result."""
         self.desk.meet(self._store.epoch)
         step: StoreStep | None = None
         result: Any = None
@@ -240,7 +240,7 @@ class RightsExchange:
                 result = await self._store.do(step, limit)
             except EngineError as error:
                 if isinstance(step, TakeOff) and error.indefinite:
-                    self.figures.lost += step.units
+                    self.figures.lose(step.units, self._store.now_us())
                 raise
 
     async def _look(self) -> None:

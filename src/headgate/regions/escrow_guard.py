@@ -1,7 +1,7 @@
-"""EscrowGuard: has the engine count against the rights of this region, for limits that are kept by escrow.
+"""EscrowGuard: for limits with escrow, makes the engine count against the rights of this region.
 
-It asks for the rights in the place of the limit, and believes an answer only as far as the rights are there: in the
-window that the store has counted in, and in the epoch of the store that has answered.
+It asks for the rights instead of the limit, and trusts an answer only as far as the region has rights in the window
+that the store has counted in, and in the epoch of the store that has answered.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
 
 ESCROW: Final = "escrow"
 OnLow: TypeAlias = "Callable[[FixedWindow, KeyWindow, int], None]"
-"""`(limit, window, left)`: called after each decision; whether that is low is for the desk to say."""
+"""`(limit, window, left)`: called after each decision; the desk decides whether that is low."""
 
 
 class StoreView(Protocol):
-    """What is known of the store without asking it; `RightsStore` is one."""
+    """What is known about the store without calling it; `RightsStore` is one."""
 
     @property
     def epoch(self) -> StoreEpoch:
-        """The epoch of whoever answers now."""
+        """The epoch of the store that answers now."""
 
     def now_us(self) -> int:
-        """Its clock."""
+        """The current time on its clock."""
 
     def start_of(self, limit: FixedWindow, reset_after_us: int) -> int:
-        """When the window began that it has counted in, if it says that this ends in so long."""
+        """The start of the window that it has counted in, given when that window ends."""
 
 
 @lru_cache(maxsize=8_192)
 def with_number(limit: FixedWindow, number: int) -> FixedWindow:
-    """The same window with another number of units, counted where the limit is."""
+    """The same window with another number of units, counted in the same place as the limit."""
     kind: type[Any] = type(limit)
     made: FixedWindow = kind(number, *limit.made_of[1:]).across_regions(ESCROW)
     return made
 
 
 def window_of(limit: FixedWindow, rule: str | None, key: str, now_us: int) -> KeyWindow:
-    """The window of a key that is under way."""
+    """The current window of a key."""
     start_us, end_us = limit.bounds_us(now_us)
     return KeyWindow(rule, key, limit.identity, limit.limit, start_us, end_us)
 
 
 class EscrowGuard(Guard):
-    """Asks for this region's rights in the place of a limit that is kept by escrow."""
+    """Asks for this region's rights instead of a limit with escrow."""
 
-    has_chores: ClassVar[bool] = True  # Those of `AskInstead`: there are none.
+    has_chores: ClassVar[bool] = True  # Required for `AskInstead`; there are none.
 
     def __init__(self, desk: EscrowDesk, store: StoreView, on_low: OnLow) -> None:
         self._desk = desk
         self._store = store
         self._on_low = on_low
         self._whole: dict[tuple[str | None, str], FixedWindow] = {}
-        """The limits that rights are held of, by rule and identity."""
+        """The original limits, by rule and identity."""
 
     def for_limit(self, limit: Limit, rule: str | None) -> HitGuard | None:
         """See `Guard.for_limit`."""
@@ -77,11 +77,11 @@ class EscrowGuard(Guard):
             charge = Charge(key, self._rights_of(whole, rule, key), cost, rule=rule)
 
             def answered(decision: Decision) -> Decision:
-                return self._told(whole, rule, cost, decision)
+                return self._decision_for(whole, rule, cost, decision)
 
-            return AskInstead(ChargeSet((charge,)), answered, _nothing)
+            return AskInstead(ChargeSet((charge,)), answered, _nothing_to_undo)
 
-        return HitGuard(before, _as_it_is)
+        return HitGuard(before, _unchanged)
 
     def before(self, request: ChargeSet) -> Decision | ChargeSet:
         """See `Guard.before`."""
@@ -99,13 +99,12 @@ class EscrowGuard(Guard):
             for (charge, limit), part in zip(steps, decision.rules, strict=True)
         ]
         if not decision.several:
-            (told,) = parts
-            return told
+            (only,) = parts
+            return only
         refused = [part for part in parts if not part and part.source != "shadow"]
         shown = decision
-        if (
-            decision and refused
-        ):  # It is charged, and not admitted: units are lost, and none is doubled.
+        # Charged but not admitted: the units are lost, but never counted twice.
+        if decision and refused:
             shown = refused[0]
         else:
             place = decision.rules.index(decision) if decision in decision.rules else 0
@@ -118,7 +117,7 @@ class EscrowGuard(Guard):
         whole = self._whole[charge.rule, limit.identity]
         if charge.kind is not ChargeKind.TAKE:
             return Decision(part.key, whole, part.answer, part.context)
-        return self._told(whole, charge.rule, charge.cost, part)
+        return self._decision_for(whole, charge.rule, charge.cost, part)
 
     def _with_rights(self, charge: Charge) -> Charge:
         limits: list[Limit] = []
@@ -129,16 +128,16 @@ class EscrowGuard(Guard):
         return ReadyCharge(charge.key, tuple(limits), charge.cost, charge.kind, charge.rule)
 
     def _rights_of(self, whole: FixedWindow, rule: str | None, key: str) -> FixedWindow:
-        """The limit to ask with."""
+        """The limit to send to the engine."""
         self._whole[rule, whole.identity] = whole
         self._desk.meet(self._store.epoch)
         window = window_of(whole, rule, key, self._store.now_us())
         return with_number(whole, min(self._desk.rights(window), MAX_EXACT))
 
-    def _told(
+    def _decision_for(
         self, whole: FixedWindow, rule: str | None, cost: int, decision: Decision
     ) -> Decision:
-        """What the caller is told, given what the engine has answered with the rights as the limit."""
+        """The caller's decision, given the engine's answer with the rights as the limit."""
         allowed, left, retry_after_us, reset_after_us, level = decision.answer
         key, store = decision.key, self._store
         window = window_of(whole, rule, key, store.now_us())
@@ -157,10 +156,10 @@ class EscrowGuard(Guard):
         return Decision(key, whole, answer, decision.context)
 
 
-def _as_it_is(decision: Decision, _ticket: object) -> Decision:
-    """The answer to the hit itself, which is never asked."""
+def _unchanged(decision: Decision, _ticket: object) -> Decision:
+    """For the hit itself, which is never made."""
     return decision
 
 
-def _nothing() -> None:
-    """There is nothing to give up."""
+def _nothing_to_undo() -> None:
+    """Do nothing: there is nothing to undo."""

@@ -1,13 +1,13 @@
-"""EtcdRightsStore: the steps of escrow in the etcd of a region, next to its counts.
+"""EtcdRightsStore: the escrow steps in a region's etcd, next to its counts.
 
     epoch                      the id of the store's epoch, ':' and when it began
-    taken/<region>             whose rights were taken back: from when, ':' and until when
-    granted/<end>/<key>        of one window of a key: what others have granted, and what they were granted, by region
-    asks/<end>/<id>            that the grant for an ask is on record
+    taken/<region>             rights taken back: from when, ':' and until when
+    granted/<end>/<key>        one window of a key: units received from and given to other regions, by region
+    asks/<end>/<id>            the grant for this ask is on record
 
-all under `/headgate/<cluster>/r/<namespace>/`. A grant is one transaction, which goes through if nobody has changed
-the record since, the ask is not on record, and the epoch is the same. etcd does not lose what it has confirmed, and the
-engine answers when it has. Only somebody who deletes everything can end the epoch; that is noticed within a second.
+all under `/headgate/<cluster>/r/<namespace>/`. A grant is one transaction, which succeeds if the record is unchanged,
+the ask is not on record, and the epoch is the same. etcd does not lose what it has confirmed, and the engine answers
+only after that. Only deleting everything can end the epoch; that is noticed within a second.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from .escrow import KeyWindow, RightsGrant
 
 TRIES: Final = 20
-"""How often a record is written that others change at the same time."""
+"""How often to retry a record that others change at the same time."""
 CLEAN_EVERY: Final = 30
-"""Looks at the epoch between two times that windows which are long over are forgotten."""
+"""How many reads of the epoch between two cleanups of old windows."""
 
 
 class EtcdRightsStore(RightsSteps):
@@ -61,7 +61,7 @@ class EtcdRightsStore(RightsSteps):
 
     @property
     def _client(self) -> AsyncEtcdClient:
-        """Made when it is first used: it belongs to the event loop."""
+        """Created on first use: it belongs to the event loop."""
         if self._connected is None:
             self._connected = etcd_module("client").AsyncEtcdClient(self._options)
         return self._connected
@@ -71,7 +71,7 @@ class EtcdRightsStore(RightsSteps):
         self._engine = engine
 
     def now_us(self) -> int:
-        """The clock of the cluster."""
+        """The current time on the cluster's clock."""
         now_us: int = self._engine.clock.now_us()
         return now_us
 
@@ -81,7 +81,7 @@ class EtcdRightsStore(RightsSteps):
             await self._connected.close()
 
     async def look(self) -> None:
-        """Learn the epoch; the first who looks begins it."""
+        """Read the epoch; the first reader begins it."""
         key = f"{self._root}epoch"
         with _explained():
             found = (await self._client.read(key)).items
@@ -94,7 +94,7 @@ class EtcdRightsStore(RightsSteps):
         self.epoch, self._epoch_created = StoreEpoch(id_, int(began_us)), item.created
         self._looks += 1
         if self._looks % CLEAN_EVERY == 0:
-            with suppress(NotDone, Unsure):  # Somebody else does it, or the next time.
+            with suppress(NotDone, Unsure):  # Another node does it, or the next cleanup.
                 await self._forget(self.now_us() - KEPT_US)
 
     async def taken_back(self) -> dict[str, TakenBack]:
@@ -143,9 +143,9 @@ class EtcdRightsStore(RightsSteps):
     async def _add(
         self, window: KeyWindow, way: str, region: str, units: int, ask: str
     ) -> int | None:
-        """Add to the record of a window, for an ask only once; what is granted by then, `None` in another epoch.
+        """Add to the record of a window, once per ask; returns the total granted, or `None` if the epoch differs.
 
-        A transaction may be sent twice, and the second time does not go through: then the ask is on record.
+        A transaction may be sent twice; the second one fails, because the ask is on record by then.
         """
         key, epoch = self._key(window), f"{self._root}epoch"
         asked = f"{self._root}asks/{window.end_us:017d}/{quote(ask, safe='')}"
@@ -178,7 +178,7 @@ class EtcdRightsStore(RightsSteps):
         return found[0], json.loads(found[0].value)
 
     async def _forget(self, before_us: int) -> None:
-        """Remove what is about windows that ended before."""
+        """Delete records of windows that ended before this time."""
         await self._client.transact(
             [],
             [
@@ -194,7 +194,7 @@ class EtcdRightsStore(RightsSteps):
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Raise what etcd did not do as the error that others expect."""
+    """Raise failures of etcd as the errors that callers expect."""
     try:
         yield
     except NotDone as error:

@@ -1,4 +1,4 @@
-"""SplitGuard: has each region count against its own share of limits that are split."""
+"""SplitGuard: makes each region count against its own share of a split limit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class _OnlyOne:
-    """There is one limit to ask for."""
+    """A single variant."""
 
     index: int = 0
 
 
 class SplitGuard(Guard):
-    """Asks for this region's share in the place of a limit that is split."""
+    """Asks for this region's share instead of a limit that is split."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions

@@ -1,6 +1,6 @@
-"""RegionClient: tells another region something, over the Redis port of its nodes.
+"""RegionClient: sends messages to another region, over the Redis port of its nodes.
 
-The URL of the region says which nodes these are, and has the token that they want, and TLS if they have it.
+The URL of the region names these nodes, with their token, and TLS if they use it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .messages import COMMAND, Reply
 
 
 class RegionClient:
-    """The nodes of another region. Any of them will do; one is kept for as long as it answers."""
+    """The nodes of another region. Any of them will do; one is used for as long as it answers."""
 
     def __init__(self, url: str) -> None:
         self._nodes = AsyncRemoteEngine(url)
@@ -21,11 +21,11 @@ class RegionClient:
         self.sent_messages = 0
 
     async def send(self, packed: bytes) -> Reply:
-        """Send a message, and return when it has been taken in; raises `EngineError` if that is not known."""
+        """Send a message and wait until it is processed; raises `EngineError` if that is uncertain."""
         return Reply.of(await self.call(packed))
 
     async def call(self, packed: bytes) -> Any:
-        """The same for messages that have another reply: its values."""
+        """The same for messages with another kind of reply; returns its values."""
         values = await self._nodes.run(RoutedCommand((COMMAND, packed)))
         self.sent_messages += 1
         self.sent_bytes += len(packed)

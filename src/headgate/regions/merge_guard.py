@@ -1,7 +1,8 @@
-"""The guards of limits that regions merge: one notes what is admitted here, one asks for less when a region is cut off.
+"""The guards of merged limits: one records admissions, one lowers the limit while a region is cut off.
 
-What is noted is told to the other regions. A rule may say that a region which cannot hear another goes on with its
-share only (`when_cut_off: share`); else it goes on with the whole limit, by its own count and what it knew before.
+Recorded admissions are sent to the other regions. A rule may say that a region which is cut off from another continues
+with its share only (`when_cut_off: share`); otherwise it continues with the whole limit, by its own count and the last
+counts it received.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class _Admitted:
-    """Units of one limit that were admitted since they were last taken, by slice and key. Every hit pays for it.
+    """Units of one limit admitted since the last `take`, by slice and key. It runs on every hit.
 
-    So a hit asks only the monotonic clock whether the slice is over. When that will be is worked out anew whenever
-    units are taken, by the clock of the store.
+    So a hit only compares the monotonic clock with the end of the slice, which is computed by the store's clock after
+    each `take`.
     """
 
     __slots__ = ("_now_us", "_slice_us", "by_key", "ends_ns", "limit", "over", "rule")
@@ -39,15 +40,15 @@ class _Admitted:
         self.rule = rule
         self._now_us = now_us
         self.by_key: dict[str, int] = {}
-        """In the slice that runs now."""
+        """Units in the current slice."""
         self.over: list[tuple[int, dict[str, int]]] = []
-        """In those before."""
+        """Units in earlier slices."""
         self._slice_us = 0
         self.ends_ns = 0
-        """When the slice ends, by the monotonic clock; 0 to find out."""
+        """When the slice ends, by the monotonic clock; 0 if not computed yet."""
 
     def after(self) -> Callable[[Decision, int], Decision]:
-        """What is done with an answer and its cost."""
+        """The hook that counts an admitted cost."""
 
         def after(decision: Decision, cost: int) -> Decision:
             if decision.answer[0] and cost:
@@ -74,7 +75,7 @@ class _Admitted:
                 yield CounterName(self.rule, key, self.limit, slice_us), units
 
     def begin(self) -> None:
-        """Go on in the slice that the store's clock is in."""
+        """Move to the current slice, by the store's clock."""
         now_us = self._now_us()
         slice_us, ends_us = slice_bounds_us(self.limit, now_us)
         if slice_us != self._slice_us:
@@ -89,7 +90,7 @@ class _Admitted:
 
 
 class _SharedAdmitted(_Admitted):
-    """The same for several threads."""
+    """The same, safe under threads."""
 
     __slots__ = ("_lock", "_noted")
 
@@ -124,21 +125,21 @@ class _SharedAdmitted(_Admitted):
             return iter(list(super().take()))
 
     def forget(self) -> None:
-        """Begin anew in a child, where nobody holds the lock."""
+        """Start afresh in a child process, where nobody holds the lock."""
         self._lock = threading.Lock()
         self.by_key, self.over, self.ends_ns = {}, [], 0
 
 
 class MergeGuard(Guard):
-    """Notes what is admitted here. For one event loop, as a node of the service has it."""
+    """Records admissions. For one event loop, as in a node of the service."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.now_us = now_us
-        """The clock of the region's store, as far as it is known here."""
+        """The current time on the store's clock, as estimated here."""
         self._admitted: dict[tuple[Limit, str | None], _Admitted] = {}
 
     def take(self) -> Iterator[tuple[CounterName, int]]:
-        """What was admitted since the last time."""
+        """Return and clear what was admitted since the last call."""
         for one in list(self._admitted.values()):
             yield from one.take()
 
@@ -149,7 +150,7 @@ class MergeGuard(Guard):
         return HitGuard(cost_as_ticket, self._of(limit, rule).after())
 
     def after(self, request: ChargeSet, decision: Decision) -> Decision:
-        """See `Guard.after`. Shadows are charged like all others, so they are told of, too."""
+        """See `Guard.after`. Shadows are charged like everything else, so they are recorded, too."""
         if decision.answer[0]:
             for charge in request.charges:
                 if charge.cost and charge.kind is not ChargeKind.PEEK:
@@ -172,7 +173,7 @@ class MergeGuard(Guard):
 
 
 class SharedMergeGuard(MergeGuard):
-    """The same for several threads, as programs have them. `check` refuses a limit, `noted` is told of each hit."""
+    """The same for programs with several threads. `check` may refuse a limit; `noted` is called after each hit."""
 
     def __init__(
         self, now_us: Callable[[], int], check: Callable[[], None], noted: Callable[[], None]
@@ -182,7 +183,7 @@ class SharedMergeGuard(MergeGuard):
         self._noted = noted
 
     def forget(self) -> None:
-        """Forget what was noted: this is a child, and its parent tells that."""
+        """Drop the records in a child process: the parent sends them."""
         for one in self._admitted.values():
             if isinstance(one, _SharedAdmitted):
                 one.forget()
@@ -193,7 +194,7 @@ class SharedMergeGuard(MergeGuard):
 
 
 class _Choice:
-    """Which of two is asked for: the limit, or this region's share of it."""
+    """Selects the limit or this region's share of it."""
 
     __slots__ = ("index", "rule")
 
@@ -203,18 +204,18 @@ class _Choice:
 
 
 class CutOffGuard(Guard):
-    """Asks for this region's share of limits that say so, while some region cannot be heard."""
+    """Asks for this region's share, for rules that say so, while some region is cut off."""
 
     def __init__(self, regions: Regions, keeps_share: Callable[[str | None], bool]) -> None:
         self._regions = regions
         self._keeps_share = keeps_share
-        """Whether a rule goes on with its share."""
+        """Whether a rule continues with its share."""
         self.cut = False
-        """Whether some region cannot be heard."""
+        """Whether some region is cut off."""
         self._choices: dict[tuple[Limit, str | None], _Choice] = {}
 
     def heard(self, *, all_regions: bool) -> None:
-        """Say whether all regions can be heard; rules that have changed are heeded, too."""
+        """Record whether all regions are connected; also applies changes of rules."""
         self.cut = not all_regions
         for choice in list(self._choices.values()):  # Other threads may add some.
             choice.index = self._index(choice.rule)

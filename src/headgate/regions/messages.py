@@ -1,7 +1,7 @@
-"""What regions tell each other: one command of the nodes' own protocol, `HG.REGION <message>`, and a short reply.
+"""Messages between regions: one command of the nodes' own protocol, `HG.REGION <message>`, and a short reply.
 
-A message is JSON, and says who sends it and what it is about (`kind`). What a part means is for whoever handles that
-kind; what cannot be read is refused as a whole, and changes nothing.
+A message is JSON with its sender and its `kind`. Each kind has its own handler, which interprets the content. A message
+that cannot be read is refused as a whole, and changes nothing.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 COMMAND: Final = b"HG.REGION"
 VERSION: Final = 1
 MAX_MESSAGE: Final = 1_048_576
-"""Bytes of a message; nodes refuse longer commands."""
+"""The maximum size of a message; nodes refuse longer commands."""
 COUNTERS: Final = "counters"
 
 
 class Message(NamedTuple):
-    """What one region tells another."""
+    """A message from one region to another."""
 
     kind: str
     sender: str
-    """The region that sends it."""
+    """The sending region."""
     epoch: str
-    """Of the sender's store; another one means that the sender has lost what it knew."""
+    """The epoch of the sender's store; a new one means that the sender has lost its data."""
     content: Any
-    """As the kind says, in plain JSON values."""
+    """Plain JSON values, depending on the kind."""
 
     def pack(self) -> bytes:
-        """As it travels."""
+        """Serialise it for the wire."""
         return _json([VERSION, *self])
 
     @classmethod
@@ -60,15 +60,15 @@ class Message(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the other region says to a message that it has taken in."""
+    """The other region's answer to a message that it has processed."""
 
     epoch: str
-    """Of its store."""
+    """The epoch of its store."""
     early: int
-    """How many parts of the message have to be told again, because they are from its future."""
+    """How many parts of the message must be sent again, because they are ahead of its clock."""
 
     def values(self) -> list[Any]:
-        """As it travels."""
+        """The values on the wire."""
         return [self.epoch.encode(), self.early]
 
     @classmethod
@@ -82,7 +82,7 @@ class Reply(NamedTuple):
 
 
 def counters_content(entries: Iterable[CounterTotal]) -> list[Any]:
-    """Counters as the content of a message: for each actor its totals."""
+    """Counters as the content of a message: the totals of each actor."""
     by_actor: dict[Actor, list[Any]] = {}
     for name, actor, total in entries:
         rows = by_actor.setdefault(actor, [])
@@ -107,7 +107,7 @@ def read_counters(content: Any) -> list[CounterTotal]:
 
 
 def read_name(row: Sequence[Any]) -> CounterName:
-    """What is counted, from its four parts in plain JSON values."""
+    """Read a counter's name from its four parts in plain JSON values."""
     rule, key, words, slice_us = row
     return CounterName(
         None if rule is None else require_text("rule", rule),
@@ -119,7 +119,7 @@ def read_name(row: Sequence[Any]) -> CounterName:
 
 @lru_cache(maxsize=4_096)
 def words_of(limit: Limit) -> tuple[Any, ...]:
-    """A limit in plain values: consistency, algorithm, and what it is made of."""
+    """A limit in plain values: consistency, algorithm, and its arguments."""
     made_of = limit.made_of
     if isinstance(limit, CalendarWindow):
         calendar = limit.calendar
@@ -129,7 +129,7 @@ def words_of(limit: Limit) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=4_096)
 def limit_of_words(words: tuple[Any, ...]) -> Limit:
-    """The inverse of `words_of`; only limits that regions keep together."""
+    """The inverse of `words_of`; only for limits that regions share."""
     try:
         mode, name, *made_of = words
         kind: type[Any] = ALGORITHMS[name]

@@ -1,10 +1,10 @@
-"""Which regions there are, and what they can keep together.
+"""The regions, and how they can share limits.
 
-Every region has an engine of its own, and its decisions are made there: no request waits for another region. A limit
-says by its `consistency` how regions keep it together:
+Every region has its own engine and decides there: no request waits for another region. The `consistency` of a limit
+says how regions share it:
 
-- `split`: each region has its share of it. Shares add up to the limit, so nothing is ever admitted over it.
-- `merge`: each region has all of it, and is told what the others admit, with a lag.
+- `split`: each region has a share. Shares add up to the limit, so it is never exceeded.
+- `merge`: each region has the whole limit, and learns with a lag what the others admit.
 - `escrow`: each region admits what it holds rights for, and regions pass rights to each other.
 """
 
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 MAX_REGIONS: Final = 64
 MAX_WEIGHT: Final = 1_000_000
 LINKED: Final = frozenset({"merge", "escrow"})
-"""What regions have to tell each other something for."""
+"""Modes in which regions have to communicate."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 _REMEDY: Final = "say which regions there are with the setting 'region', or in a program with Limiter(regions=...)"
 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The region that this process belongs to, and how much each region weighs.
+    """The region of this process, and the weight of each region.
 
-    All regions have to be told the same weights, for their shares to add up. A program that counts in the Redis or
-    Valkey of its region's nodes can also merge limits with other regions; the nodes tell what it admits.
+    All regions must be configured with the same weights, so that their shares add up. A program that counts in the
+    Redis or Valkey of its region's nodes can also merge limits with other regions; those nodes report what it admits.
 
     >>> Regions("eu", {"eu": 2, "us": 1}).others
     ('us',)
@@ -48,13 +48,13 @@ class Regions:
     here: str
     weights: Mapping[str, int]
     board: str = field(default="", kw_only=True)
-    """Where the nodes of this region have their board, if not beside the counts; for programs that merge."""
+    """The board of this region's nodes, if it is not next to the counts; for programs that merge."""
     linked: bool = field(default=False, kw_only=True)
-    """Whether this process hears of the others, as nodes of a service do, or as a program does through those."""
+    """Whether this process exchanges counts with other regions, as a node of a service or through one."""
     in_service: bool = field(default=False, kw_only=True)
     """Whether this process is a node of a service."""
     keeps_rights: bool = field(default=False, kw_only=True)
-    """Whether rights can be kept where its counts are, for escrow."""
+    """Whether the engine of this process can store rights, for escrow."""
 
     def __post_init__(self) -> None:
         weights = {require_name(name): _weight(name, one) for name, one in self.weights.items()}
@@ -73,7 +73,7 @@ class Regions:
         return tuple(name for name in self.weights if name != self.here)
 
     def why_not(self, mode: str) -> str | None:
-        """Why a mode cannot be honoured here; `None` if it can."""
+        """Why a mode is not available here; `None` if it is."""
         if mode == "escrow" and not (self.in_service and self.linked):
             return "escrow takes nodes that give each other rights: write a rule, and have a service decide"
         if mode in LINKED and not (self.linked or self.in_service):
@@ -92,7 +92,7 @@ class Regions:
 
 
 def in_program(regions: Regions, source: object) -> Regions:
-    """What a program can keep together whose counts are there: to merge takes the store of the region's nodes."""
+    """The modes available to a program: merging requires the store of the region's nodes."""
     if regions.in_service:
         return regions
     kind = kind_for(source) if isinstance(source, str) else None
@@ -101,7 +101,7 @@ def in_program(regions: Regions, source: object) -> Regions:
 
 
 def require_name(name: object) -> str:
-    """Refuse names that could not be part of an address of a counter, or of a label."""
+    """Refuse names that cannot be part of a counter's address or a label."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
             f"a region is named by letters, digits, '.', '_' and '-', such as eu-west, not {name!r:.80}"
@@ -114,7 +114,7 @@ def _weight(name: str, weight: object) -> int:
 
 
 def require_modes(regions: Regions | None, rules: RuleSet) -> None:
-    """Refuse rules whose consistency cannot be honoured here."""
+    """Refuse rules whose consistency is not available here."""
     for rule in rules:
         problem = why_not(regions, rule.limits)
         if problem is not None:
@@ -122,7 +122,7 @@ def require_modes(regions: Regions | None, rules: RuleSet) -> None:
 
 
 def why_not(regions: Regions | None, limits: Iterable[Limit]) -> str | None:
-    """Why limits cannot be kept together as they say; `None` if they can."""
+    """Why limits cannot be shared as they say; `None` if they can."""
     for limit in limits:
         mode = limit.consistency
         if mode not in REGIONAL:

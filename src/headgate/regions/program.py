@@ -1,11 +1,11 @@
-"""Merging in a program that is no node of a service: it counts in the store of its region, and the nodes there tell.
+"""Merging in a program outside of the service: it counts in its region's store, and the nodes there do the reporting.
 
-A program has no port that other regions could tell anything to, and needs none. What others admit is charged by the
-region's nodes to the store that the program counts in. What the program admits is put every interval where nodes put
-theirs, by a thread of its own, and the node that is the shipper tells it. So no caller waits, and a process that is
-killed takes with it what it admitted since the last interval, as a node does.
+A program has no port for messages of other regions, and needs none. What they admit is charged by the region's nodes to
+the store that the program counts in. What the program admits is written every interval to the nodes' region store, by a
+background thread, and the shipper among the nodes sends it. So no caller waits, and a process that is killed loses what
+it admitted since the last interval, as a node does.
 
-A child that was forked tells what it admits under a name of its own, and leaves to its parent what that had admitted.
+A forked child reports under its own name, and leaves its parent's admissions to the parent.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 INTERVAL_US: Final = 200_000
 LOOK_EVERY: Final = 0.05
-"""Seconds between two looks whether to stop."""
+"""Seconds between two checks whether to stop."""
 SILENT_S: Final = 10.0
-"""How long nobody may be seen who tells other regions, before that is said."""
+"""How long no shipper may be seen before a warning is logged."""
 STOP_WITHIN: Final = 5.0
 
 
 class _TimedStore:
-    """A region's store that is asked for its time on the way."""
+    """A region store that also reports the offset of its clock."""
 
-    def __init__(self, store: RegionStore, heard: Callable[[int], None]) -> None:
+    def __init__(self, store: RegionStore, on_offset: Callable[[int], None]) -> None:
         self._store = store
-        self._heard = heard
+        self._on_offset = on_offset
         self.changes, self.lead, self.note_taken = store.changes, store.lead, store.note_taken
         self.counters_of, self.aclose = store.counters_of, store.aclose
 
@@ -54,7 +54,7 @@ class _TimedStore:
         """See `RegionStore.merge`."""
         sent_us = time.monotonic_ns() // 1000
         merged = await self._store.merge(entries, heard_from)
-        self._heard(merged.state.now_us - (sent_us + time.monotonic_ns() // 1000) // 2)
+        self._on_offset(merged.state.now_us - (sent_us + time.monotonic_ns() // 1000) // 2)
         return merged
 
 
@@ -63,12 +63,12 @@ class _Life:
 
     def __init__(self) -> None:
         self.running = threading.Lock()
-        """Locked for as long as it runs."""
+        """Held while the thread runs."""
         self.over = False
 
 
 class ProgramRegions:
-    """Tells the region's store what this process admits of limits that regions merge."""
+    """Reports what this process admits of merged limits to the region's store."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ProgramRegions:
         self._admitted = SharedMergeGuard(self.now_us, self._check, self._wake)
         self._cut_off = CutOffGuard(regions, keeps_share)
         self.guards: tuple[Guard, ...] = (self._admitted, self._cut_off)
-        """What goes around the engine of the limiter, the outermost first."""
+        """The guards for the limiter's engine, outermost first."""
         self._offset_us = (time.time_ns() - time.monotonic_ns()) // 1000
         self._checked = False
         self._begin()
@@ -97,16 +97,16 @@ class ProgramRegions:
         self._life: _Life | None = None
 
     def after_fork(self) -> None:
-        """The thread, and what is not told yet, are the parent's."""
+        """Called in a child process: the thread, and unsent admissions, are the parent's."""
         self._begin()
         self._admitted.forget()
 
     def now_us(self) -> int:
-        """The clock of the region's store, as far as it is known."""
+        """The current time on the store's clock, as estimated here."""
         return time.monotonic_ns() // 1000 + self._offset_us
 
     def stop(self) -> None:
-        """Tell a last time, and end the thread."""
+        """Report one last time, and end the thread."""
         with self._starting:
             life, self._life = self._life, None
         if life is not None:
@@ -116,13 +116,13 @@ class ProgramRegions:
                 life.running.release()
 
     def _check(self) -> None:
-        """Refuse now what could not be told later."""
+        """Refuse now what could not be reported later."""
         if not self._checked:
             self._open_store()
             self._checked = True
 
     def _open_store(self) -> RegionStore:
-        from .opening import open_region_store  # noqa: PLC0415 - only who merges needs its client
+        from .opening import open_region_store  # noqa: PLC0415 - its client is only needed for merging
 
         return open_region_store(self._regions.board, self._url, self._namespace)
 
@@ -138,20 +138,20 @@ class ProgramRegions:
 
     def _run(self, life: _Life) -> None:
         try:
-            asyncio.run(self._tell(life))
-        except Exception:  # noqa: BLE001 - there is nobody else to tell
+            asyncio.run(self._report(life))
+        except Exception:  # noqa: BLE001 - nobody else would log it
             self._log.exception("what is admitted here is not told to other regions any more")
         finally:
             life.running.release()
 
-    async def _tell(self, life: _Life) -> None:
+    async def _report(self, life: _Life) -> None:
         from ..engines.redis.aio import AsyncRedisEngine  # noqa: PLC0415 - as above
 
         exchange = RegionExchange(
             RegionsSettings(
                 regions=self._regions, urls=MappingProxyType({}), interval_us=INTERVAL_US
             ),
-            _TimedStore(self._open_store(), self._hear),
+            _TimedStore(self._open_store(), self._set_offset),
             now_us=self.now_us,
             keeps_share=lambda _rule: False,
             node=f"process {os.getpid()}",
@@ -176,5 +176,5 @@ class ProgramRegions:
             await exchange.stop()
             await engine.aclose()
 
-    def _hear(self, offset_us: int) -> None:
+    def _set_offset(self, offset_us: int) -> None:
         self._offset_us = offset_us

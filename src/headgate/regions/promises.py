@@ -1,4 +1,4 @@
-"""What regions promise together, in words: for each mode, while all hear each other and while some are cut off."""
+"""What regions guarantee together, in words: for each mode, while all are connected and while some are cut off."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def promise_of(mode: str, regions: Regions, *, cut_off: bool = False) -> str:
-    """What a mode promises now."""
+    """What a mode guarantees now."""
     many = len(regions.weights)
     if mode == "split":
         return "each region admits its share; together at most the limit"

@@ -1,7 +1,7 @@
-"""RightsSteps: what the stores of rights have in common.
+"""RightsSteps: the common part of the rights stores.
 
-What is taken off goes through the engine like a hit, so it is counted where hits are, in one step with them. Where a
-store keeps grants, its epoch, and whose rights were taken back, is its own business.
+Units are taken off through the engine like a hit, so they are counted where hits are, in one step. Each store decides
+where to keep grants, its epoch, and the regions whose rights were taken back.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from .taken_back import TakenBack
 
 UNKNOWN: Final = StoreEpoch("", 1 << 62)
-"""Before the store has said anything there are no rights."""
+"""Until the store has answered, there are no rights."""
 KEPT_US: Final = 60_000_000
-"""How long grants of a window stay on record after its end."""
+"""How long the grants of a window are kept after its end."""
 
 
 class RightsSteps(ABC):
@@ -36,37 +36,37 @@ class RightsSteps(ABC):
 
     @abstractmethod
     def open(self, engine: Any) -> None:
-        """Begin to use an engine, before it has connections."""
+        """Start using an engine, before it has connections."""
 
     @abstractmethod
     def now_us(self) -> int:
-        """The store's clock, as far as it is known."""
+        """The current time on the store's clock, as estimated here."""
 
     @abstractmethod
     async def look(self) -> None:
-        """Learn the store's clock and its epoch."""
+        """Read the store's clock and epoch."""
 
     @abstractmethod
     async def taken_back(self) -> dict[str, TakenBack]:
-        """Whose rights were taken back."""
+        """The regions whose rights were taken back."""
 
     @abstractmethod
     async def take_back(self, region: str, taken: TakenBack) -> None:
-        """Note that a region's rights are the others'."""
+        """Record that a region's rights belong to the others."""
 
     @abstractmethod
     async def granted(self, window: KeyWindow) -> tuple[str, int]:
-        """The epoch of the store, and what is on record there for the region in that window."""
+        """The epoch of the store, and the units granted to this region in that window."""
 
     @abstractmethod
     async def note_given(self, window: KeyWindow, region: str, units: int) -> None:
-        """Note for people what a region was given; the units are off the count already."""
+        """Record what another region was given, for display; the units are already off the count."""
 
     @abstractmethod
     async def moved(
         self, window: KeyWindow, regions: Sequence[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """What these regions have given of a window, and what they were given."""
+        """The units that these regions have given in a window, and those they were given."""
 
     @abstractmethod
     async def _record(self, grant: RightsGrant) -> int | None:
@@ -74,10 +74,10 @@ class RightsSteps(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Let go of what it holds open besides the engine."""
+        """Close everything it has opened besides the engine."""
 
     async def do(self, step: StoreStep, limit: FixedWindow) -> Any:
-        """Carry out what a desk wants, for a window of this limit."""
+        """Run a step of the desk, for a window of this limit."""
         match step:
             case Look(window, rights):
                 asked = with_number(limit, rights)
@@ -98,10 +98,10 @@ class RightsSteps(ABC):
         now_us = self.now_us()
         if not reset_after_us:
             return limit.bounds_us(now_us)[0]
-        # Our idea of its clock is not exact, so ask for the middle of the window.
+        # The store's clock is only estimated, so use the middle of the window.
         return limit.bounds_us(now_us + reset_after_us - limit.window_us // 2)[0]
 
 
 def field_of(window: KeyWindow) -> str:
-    """What a key is called in the records of a window."""
+    """The name of a key in the records of a window."""
     return json.dumps([window.rule, window.key, window.identity], separators=(",", ":"))

@@ -1,10 +1,10 @@
-"""RightsStore: the steps of escrow in the Redis of a region, next to its counts.
+"""RightsStore: the escrow steps in a region's Redis, next to its counts.
 
-Grants are on record under names of their own, one hash for each window, which goes when the window is long over.
+Grants are stored under their own names, one hash per window, which expires some time after the window.
 
-The epoch of the store is a value that goes when everything does. It is read on every new connection before anything
-else is sent there: a store that comes back empty has broken all connections, so no answer of it is taken for one of the
-store before. A store that is emptied while it runs (FLUSHALL) is noticed within a second.
+The epoch of the store is a value that is lost with everything else. It is read on every new connection before anything
+else is sent: a store that comes back empty has broken all connections, so none of its answers is mistaken for one of
+the previous epoch. A store that is emptied while it runs (FLUSHALL) is noticed within a second.
 """
 
 from __future__ import annotations
@@ -43,23 +43,23 @@ class RightsStore(RightsSteps):
         self._offset_us = (time.time_ns() - time.monotonic_ns()) // 1000
 
     def open(self, engine: AsyncRedisEngine) -> None:
-        """Begin to use an engine, before it has connections."""
+        """Start using an engine, before it has connections."""
         self._engine = engine
         engine.greet_with(self._greet)
 
     def now_us(self) -> int:
-        """The store's clock, as far as it is known; a step of this node's clock does not matter."""
+        """The current time on the store's clock, as estimated here; steps of this node's clock do not affect it."""
         return time.monotonic_ns() // 1000 + self._offset_us
 
     async def aclose(self) -> None:
-        """There is nothing besides the engine."""
+        """Do nothing: there is nothing to close besides the engine."""
 
     async def look(self) -> None:
-        """Learn the store's clock and its epoch."""
+        """Read the store's clock and epoch."""
         await self._call(self._epoch_key, "")
 
     async def taken_back(self) -> dict[str, TakenBack]:
-        """Whose rights were taken back."""
+        """The regions whose rights were taken back."""
         rows = await self._engine.run(RoutedCommand((b"HGETALL", self._taken_key), 0))
         found = {}
         for name, value in zip(rows[::2], rows[1::2], strict=True):
@@ -68,24 +68,24 @@ class RightsStore(RightsSteps):
         return found
 
     async def take_back(self, region: str, taken: TakenBack) -> None:
-        """Note that a region's rights are the others'."""
+        """Record that a region's rights belong to the others."""
         value = f"{taken.from_us}:{taken.until_us}"
         await self._engine.run(RoutedCommand((b"HSET", self._taken_key, region, value), 0))
 
     async def granted(self, window: KeyWindow) -> tuple[str, int]:
-        """The epoch of the store, and what is on record there for the region in that window."""
+        """The epoch of the store, and the units granted to this region in that window."""
         total = await self._call(self._granted_key(window), field_of(window))
         return self.epoch.id, total
 
     async def note_given(self, window: KeyWindow, region: str, units: int) -> None:
-        """Note for people what a region was given; the units are off the count already."""
+        """Record what another region was given, for display; the units are already off the count."""
         arguments = ("", "", units, self._kept_ms(window), region)
         await self._call(self._granted_key(window), field_of(window), *arguments)
 
     async def moved(
         self, window: KeyWindow, regions: Sequence[str]
     ) -> tuple[dict[str, int], dict[str, int]]:
-        """What these regions have given of a window, and what they were given."""
+        """The units that these regions have given in a window, and those they were given."""
         key = field_of(window)
         names = [f"{way}:{region}:{key}" for way in ("from", "to") for region in regions]
         command = (b"HMGET", self._granted_key(window), *names)
@@ -116,7 +116,7 @@ class RightsStore(RightsSteps):
         return int(total)
 
     async def _greet(self, link: Link) -> None:
-        """Read the epoch of a store on a new connection, before anything else is sent there."""
+        """Read the store's epoch on a new connection, before anything else is sent."""
         script = _script()
         sent_us = time.monotonic_ns() // 1000
         words = (
@@ -130,7 +130,7 @@ class RightsStore(RightsSteps):
         )
         reply = await link.call((*words, "", "", 0, 0, ""))
         if not isinstance(reply, list):
-            if "READONLY" in str(reply):  # A replica: nothing is decided there.
+            if "READONLY" in str(reply):  # A replica, which decides nothing.
                 return
             raise NotSent(f"the epoch of the store cannot be read: {reply}")
         self._know(int(reply[0]), reply[1], sent_us)
@@ -149,5 +149,6 @@ def _some(regions: Sequence[str], units: Sequence[int]) -> dict[str, int]:
 @cache
 def _script() -> Script:
     text = (files(__package__) / "lua" / "rights.lua").read_bytes()
-    digest = sha1(text, usedforsecurity=False).hexdigest()  # The name that Redis itself gives it.
+    # Redis identifies scripts by this digest.
+    digest = sha1(text, usedforsecurity=False).hexdigest()
     return Script("rights", text, digest.encode())

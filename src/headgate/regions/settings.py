@@ -1,4 +1,4 @@
-"""What an operator says about regions, as text, and what it means."""
+"""The settings of regions, as text, and their meaning."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ NODES: Final = frozenset({"headgate", "headgates"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionsSettings:
-    """Which regions there are, and how their nodes are reached."""
+    """The regions, and how to reach their nodes."""
 
     regions: Regions
     urls: Mapping[str, str]
-    """Of the other regions, by name; empty where regions tell each other nothing."""
+    """URLs of the other regions, by name; empty if regions do not communicate."""
     interval_us: int
-    """How long to wait between two messages to another region."""
+    """The time between two messages to another region."""
 
 
 def read_regions(
     here: str, others: str, weights: Iterable[str], interval: float, engine: str = "memory://"
 ) -> RegionsSettings | None:
-    """The meaning of the settings `region`, `regions`, `region_weights` and `region_interval`, for an engine.
+    """Read the settings `region`, `regions`, `region_weights` and `region_interval`, for an engine.
 
     >>> read_regions("eu", "us=headgate://10.0.0.7:6400", ["eu=2", "us=1"], 0.2).regions.others
     ('us',)
@@ -68,7 +68,7 @@ def read_regions(
 
 
 def _urls(text: str) -> dict[str, str]:
-    """`us=headgate://host:6400,host:6400 asia=headgates://…`, in any kind of white space."""
+    """`us=headgate://host:6400,host:6400 asia=headgates://…`, separated by any white space."""
     urls: dict[str, str] = {}
     for word in text.split():
         name, equals, url = word.partition("=")
@@ -77,7 +77,7 @@ def _urls(text: str) -> dict[str, str]:
                 "a region is written with its nodes, such as us=headgate://10.0.0.7:6400 "
                 f"(headgates:// with TLS); see the one that begins with {name[:40]!r}"
             )
-        kind_of(url).describe(url)  # Refuses what cannot be read.
+        kind_of(url).describe(url)  # Raises if it cannot be parsed.
         if urls.setdefault(require_name(name), url) != url:
             raise ConfigError(
                 f"the region {name} is there twice; write all of its nodes in one URL"

@@ -1,8 +1,8 @@
-"""Shares: which part of a limit a region has by its weight. Pure.
+"""Shares: a region's part of a limit, by weight. Pure.
 
-By the method of the largest remainder: each region gets what its weight gives it, rounded down, and the units that are
-left go to those that lost most by rounding, in the order of their names. So shares add up to the limit exactly, and
-every region works out the same ones without asking.
+By the largest remainder method: each region gets its exact part rounded down, and the units left over go to the regions
+that lost most by rounding, in the order of their names. So shares add up to the limit exactly, and every region
+computes the same ones without communication.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def shares(units: int, weights: Mapping[str, int]) -> dict[str, int]:
-    """So many units, given out by weight.
+    """Units distributed by weight.
 
     >>> shares(100, {"asia": 1, "eu": 1, "us": 1})
     {'asia': 34, 'eu': 33, 'us': 33}
@@ -34,7 +34,7 @@ def shares(units: int, weights: Mapping[str, int]) -> dict[str, int]:
 
 
 def share_of(limit: Limit, regions: Regions) -> Limit:
-    """What this region may admit of a limit; a limit of 0 if that is nothing. It is counted where the limit is."""
+    """This region's share of a limit; a limit of 0 if it gets nothing. It is counted in the same place as the limit."""
     return _share(limit, regions.here, tuple(regions.weights.items()))
 
 
@@ -45,7 +45,7 @@ def _share(limit: Limit, here: str, weights: tuple[tuple[str, int], ...]) -> Lim
     kind: type[Any] = type(limit)
     if isinstance(limit, TokenBucket | Adaptive):
         burst = shares(limit.burst, by_region)[here]
-        if not number or not burst:  # There is no bucket of nothing.
+        if not number or not burst:  # There is no empty bucket.
             return FixedWindow(0, limit.window_us)
         made: Limit = kind(number, limit.window_us, burst, *limit.made_of[3:])
     else:

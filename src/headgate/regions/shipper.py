@@ -1,7 +1,7 @@
-"""Shipper: tells one other region what this one has admitted. One node of a region is it, and is replaced if it dies.
+"""Shipper: sends this region's counts to one other region. One node of a region does it, and is replaced if it dies.
 
-What has changed is sent every interval, in the order in which it changed. After a failure, and to a region whose store
-has lost everything, all that is known is sent again, of every region: the other one keeps what it did not know.
+Changes are sent every interval, in order. After a failure, and to a region whose store has lost everything, all known
+counters of every region are sent again: the receiver keeps what it did not know.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from .store import RegionState, RegionStore
 
 MOST: Final = 1_000
-"""How many counters go into one message, at most."""
+"""The maximum number of counters in a message."""
 MAX_BYTES: Final = 262_144
-"""How long a message may be; there may be keys of 8 KB in it."""
+"""The maximum size of a message; it may contain keys of 8 KB."""
 LEAD_US: Final = 2_000_000
-"""How long a node is the shipper without asking again."""
+"""How long a node stays the shipper before it must renew its lead."""
 RENEW_US: Final = 500_000
 SIGN_OF_LIFE_US: Final = 1_000_000
-"""How often a region is told that there is nothing to tell."""
+"""How often an empty message is sent as a sign of life."""
 
 
 class Shipper:
-    """Tells one region, while this node is the one to do it."""
+    """Sends to one region, while this node is the shipper."""
 
     def __init__(
         self,
@@ -52,52 +52,52 @@ class Shipper:
         self._interval = interval_us / 1_000_000
         self._state = state
         self.leads = False
-        """Whether this node is the one."""
+        """Whether this node is the shipper."""
         self.problem: str | None = None
-        """Why the other region could not be told the last time."""
+        """Why the last message to the other region failed."""
         self.sent_counters = 0
         self._since = 0
-        """The last change that the other region has taken in."""
+        """The last change that the other region has confirmed."""
         self._everything = True
-        """Whether it is to be told also of counters of other regions than this one."""
+        """Whether to send counters of all regions, not only of this one."""
         self._own_epoch = self._epoch = ""
         self._renew_us = self._alive_us = 0
         self._most = MOST
         self._log = logging.getLogger("headgate.regions")
 
     async def run(self) -> None:
-        """Tell it until cancelled."""
+        """Send until cancelled."""
         while True:
             await asyncio.sleep(self._interval)
             try:
                 await self.step()
             except HeadgateError as error:
                 self._failed(error)
-            except Exception:  # noqa: BLE001 - whatever it is, the next message goes all the same
+            except Exception:  # noqa: BLE001 - the next message follows, whatever failed
                 self._log.exception("the region %s was not told", self.region)
                 self._restart()
 
     async def step(self) -> None:
-        """Send what there is to send, if this node is the one to do it."""
+        """Send what has changed, if this node is the shipper."""
         state = self._state()
         if state is None:
             return
         now_us = state.now_us
         if state.epoch != self._own_epoch:
             self._own_epoch = state.epoch
-            self._restart()  # The store counts its changes from zero again.
+            self._restart()  # The store numbers its changes from zero again.
         if now_us - self._renew_us >= RENEW_US or now_us < self._renew_us:
             led = self.leads
             self.leads = await self._store.lead(self.region, self._node, LEAD_US)
             self._renew_us = now_us
             if self.leads and not led:
-                self._restart()  # Nobody knows what the one before has told.
+                self._restart()  # It is unknown what the previous shipper has sent.
         if self.leads:
             while await self._send(state):
                 pass
 
     async def _send(self, state: RegionState) -> bool:
-        """Send one message; whether there is more to send at once."""
+        """Send one message; returns whether there is more to send right away."""
         most = self._most
         found, last = await self._store.changes(self._since, most)
         told = [one for one in found if self._everything or one.actor.region == self._here]
@@ -121,7 +121,7 @@ class Shipper:
                 self._restart()
                 return True
         if reply.early:
-            return False  # Its clock is behind: the same again after a while.
+            return False  # Its clock is behind: send the same again later.
         self._since = last
         more = len(found) == most
         if not more:
@@ -136,5 +136,5 @@ class Shipper:
         self._restart()
 
     def _restart(self) -> None:
-        """Begin with everything that is known."""
+        """Start over with all known counters."""
         self._since, self._everything = 0, True

@@ -1,7 +1,7 @@
-"""Shares of regions of which some are dead: a person has taken their rights back, and the others have them. Pure.
+"""Shares after an operator has taken back the rights of dead regions, so that the others have them. Pure.
 
-It counts for windows that begin after it was said, and until it is undone. What the dead region was to have is given
-out to the others by weight, on top of their own. So a region that has not heard of it has less, and never more.
+It applies to windows that begin after the announcement, until it is undone. The dead region's share is distributed to
+the others by weight, on top of their own. So a region that has not been informed has less, never more.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ FOR_EVER: Final = 1 << 53
 
 
 class TakenBack(NamedTuple):
-    """Rights of one region are the others', in windows that begin in this time."""
+    """A region's rights belong to the others, in windows that begin in this time span."""
 
     from_us: int
     until_us: int = FOR_EVER
 
     def holds_for(self, window: KeyWindow) -> bool:
-        """Whether it counts for a window."""
+        """Whether it applies to a window."""
         return self.from_us <= window.start_us < self.until_us
 
 
 def escrow_shares(
     window: KeyWindow, weights: Mapping[str, int], taken_back: Mapping[str, TakenBack]
 ) -> dict[str, int]:
-    """What each region begins a window with; together that is at most its limit."""
+    """The units that each region starts a window with; together at most the limit."""
     given = shares(window.limit, weights)
     dead = [name for name, one in taken_back.items() if name in given and one.holds_for(window)]
     alive = {name: weight for name, weight in weights.items() if name not in dead}

@@ -7,14 +7,14 @@ app          everything that one port serves, put together
 management   /api, /health and /metrics, a module per topic
 http         the check API on the wire: gates, endpoints, the fast path inside uvicorn's protocol, ASGI routes, pages
 resp         the Redis protocol on the wire: CL.THROTTLE, and packed calls of the remote engine
-front        what the service does for its callers, without bytes: checks, batches, rules, reservations, slots
-node         one running process and what it stands on: limiter, board, recorder, tokens, audit log
+front        what the service does for its callers, independent of any wire format: checks, batches, rules, slots
+node         one running process and its parts: limiter, board, recorder, tokens, audit log
 telemetry    counts, metrics, logs, traces, and whether the store answers
-promises     what holds with given settings
-settings     what an operator can say; settings_loading reads it
+promises     the guarantees under given settings
+settings     what an operator can configure; settings_loading reads it
 security     tokens, hosts, TLS, the audit log
 
-`/check`, `/check/batch` and `/decide` are answered inside the protocol, without the framework; what is not the plain
-case of them goes to the ASGI route of the same path, which has the same gates and endpoints. Imports point down this
-list, and `make check` holds them to it.
+`/check`, `/check/batch` and `/decide` are answered inside the protocol, without the framework; unusual requests go to
+the ASGI route of the same path, which has the same gates and endpoints. Imports point down this list, which `make
+check` enforces.
 """

@@ -1,7 +1,7 @@
 """The application: everything but the hot path, in FastAPI, on the same port.
 
-It also holds the ASGI routes of the hot endpoints, for requests that the protocol leaves alone and for other servers
-than ours. Errors of any kind leave as problems (RFC 9457), as on the hot path.
+It also has the ASGI routes of the hot endpoints, for requests that the protocol does not handle and for other ASGI
+servers. All errors are sent as problems (RFC 9457), as on the hot path.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
         version=__version__,
         description=openapi.DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # Their pages load scripts from elsewhere; ours is at the same address.
+        docs_url=None,  # Those load scripts from elsewhere; ours is at the same address.
         redoc_url=None,
         redirect_slashes=False,  # One spelling of each address.
     )
@@ -89,7 +89,7 @@ def build_app(node: Node, endpoints: Endpoints | None = None) -> FastAPI:
 
 
 class Stamp:
-    """What every answer of the application carries: how long it took, and that its type is not to be guessed."""
+    """Adds headers to every answer of the application: how long it took, and that its type must not be guessed."""
 
     def __init__(self, app: ASGIApp, node: Node) -> None:
         self._app = app

@@ -1,17 +1,16 @@
-"""Front: what the service does for its callers, without any wire format.
+"""Front: what the service does for its callers, independent of any wire format.
 
-HTTP calls it, and so does every other protocol that the service may speak.
+It is called by HTTP, and by every other protocol that the service speaks.
 
-A call returns its decision, or a `Pending` where the engine does I/O: a future that somebody has to wait for, and no
-task was made for it. Whatever is decided here is recorded here, and so is a store that does not answer.
+A call returns its decision, or a `Pending` if the engine does I/O: a future to wait for, without a task. Whatever is
+decided here is recorded here, including failures of the store.
 
-What a check names (limit, window, algorithm, burst) is looked up once and bound to the engine; after that a check is a
-dict lookup and a call. Checks of a batch that differ in their keys only are a run: an engine in this process takes it
-in one go, and all that they have in common is looked up and counted once. The answers are those of the checks one by
-one.
+The parameters of a check (limit, window, algorithm, burst) are looked up once and bound to the engine; after that a
+check is a dict lookup and a call. Checks of a batch that differ only in their keys form a run: an engine in this
+process takes it in one call, and what they have in common is looked up and counted once. The answers are the same as
+for separate checks.
 
-What people have set for single keys is not looked at here: the limiter's guards do that (`guards/key_settings.py`), for
-every call alike.
+Per-key settings are not handled here: the limiter's guards apply them (`guards/key_settings.py`) to every call.
 """
 
 from __future__ import annotations
@@ -53,17 +52,17 @@ SLOT_TTL: Final = 30.0
 SHORT_KEY: Final = MAX_KEY_BYTES // 4
 """A key of this many characters always fits into the byte limit."""
 PLAIN_PATH: Final = re.compile(r"/[A-Za-z0-9/_.~-]{0,1000}")
-"""Paths that can be read, without looking further."""
+"""Paths that are known to be valid without further checks."""
 
 Spec: TypeAlias = tuple[int | UnsetType, float | UnsetType, str | UnsetType, int | UnsetType]
-"""`(limit, window, algorithm, burst)` as a check names them: what decides how it is counted."""
+"""`(limit, window, algorithm, burst)` of a check: what decides how it is counted."""
 
 Answered: TypeAlias = "Decision | Awaitable[Decision]"
 T = TypeVar("T")
 
 
 class Check(msgspec.Struct, gc=False):
-    """A key and a limit. What is left out is as the settings say; the cost is then 1."""
+    """A key and a limit. Missing fields are taken from the settings; the cost is 1 by default."""
 
     key: str
     limit: int | UnsetType = UNSET
@@ -74,29 +73,29 @@ class Check(msgspec.Struct, gc=False):
 
 
 class CheckRun(NamedTuple):
-    """Two or more checks that stand side by side and differ in their keys only. Keys and cost are good."""
+    """Two or more consecutive checks that differ only in their keys. Keys and cost are valid."""
 
     check: Check
-    """The first of them; it says what all of them ask for."""
+    """The first of them; the others have the same parameters."""
     keys: list[str]
 
     def one_by_one(self) -> Iterator[Check]:
-        """The same checks, each for itself."""
+        """The same checks, one by one."""
         check = self.check
         asked = (check.limit, check.window, check.algorithm, check.burst, check.cost)
         return map(Check, self.keys, *map(repeat, asked))
 
 
 BatchItem: TypeAlias = "Check | CheckRun | Exception"
-"""A part of a batch: checks, or what is wrong with one."""
+"""A part of a batch: checks, or the error in one."""
 BatchResult: TypeAlias = "list[Run | Decision | Exception]"
-"""What came of a batch, in its order: decisions, and what was wrong with a check in its place."""
+"""The results of a batch, in order: decisions, or the error of a check."""
 
 
 class Pending(NamedTuple, Generic[T]):
-    """An answer that has to wait: when `future` is done, `result` gives the answer, or raises what went wrong.
+    """An answer that is not there yet: when `future` is done, `result` returns it, or raises.
 
-    Call it once.
+    Call `result` once.
     """
 
     future: asyncio.Future[Any]
@@ -104,7 +103,7 @@ class Pending(NamedTuple, Generic[T]):
 
 
 class BoundCheck(NamedTuple):
-    """How checks that name the same things are counted."""
+    """How checks with the same parameters are counted."""
 
     hit: AsyncHit
     limit: Limit
@@ -115,8 +114,8 @@ class BoundCheck(NamedTuple):
 class Front:
     """What a node does for its callers.
 
-    `began_ns` is when the caller's request began to be worked on, by `perf_counter_ns`; what is recorded counts from
-    there. Arguments that cannot be used are a `UsageError`, a store that does not answer is an `EngineError`.
+    `began_ns` is when work on the caller's request began, by `perf_counter_ns`; recorded times count from there.
+    Invalid arguments raise `UsageError`, a store that does not answer `EngineError`.
     """
 
     def __init__(self, node: Node) -> None:
@@ -127,7 +126,7 @@ class Front:
         self._denies_bad_paths = node.settings.bad_paths == "deny"
         self._bound: dict[Spec, BoundCheck] = {}
 
-    # Checks.
+    # Checks
 
     def check(self, check: Check, began_ns: int) -> Decision | Pending[Decision]:
         """Take the units that a check asks for."""
@@ -154,10 +153,10 @@ class Front:
                 outcomes.extend(map(self._tried, item.one_by_one()) if run is None else run)
             else:
                 outcomes.append(self._tried(item))
-        return self.told(outcomes, began_ns)
+        return self.collect(outcomes, began_ns)
 
-    def told(self, outcomes: list[Any], began_ns: int) -> BatchResult | Pending[BatchResult]:
-        """Record what came of a batch: runs, decisions, futures of decisions, and what was wrong with one.
+    def collect(self, outcomes: list[Any], began_ns: int) -> BatchResult | Pending[BatchResult]:
+        """Record the results of a batch: runs, decisions, futures of decisions, and errors.
 
         For protocols that call the engine themselves; see `engine`.
         """
@@ -168,7 +167,7 @@ class Front:
 
     @property
     def engine(self) -> AsyncEngine:
-        """The engine with all guards around it, for requests that name their limits themselves."""
+        """The engine with all guards around it, for requests with their own limits."""
         return self._engine
 
     def _taken(self, check: Check) -> Answered:
@@ -184,7 +183,7 @@ class Front:
         return bound.hit(key, cost)
 
     def _tried(self, item: Check | Exception) -> Decision | asyncio.Future[Decision] | Exception:
-        """What comes of one item of a batch: a decision, now or later, or what is wrong with it."""
+        """The result of one item of a batch: a decision, now or later, or an error."""
         if isinstance(item, Exception):
             return item
         try:
@@ -194,10 +193,9 @@ class Front:
         return outcome if isinstance(outcome, Decision) else _future_of(outcome)
 
     def _taken_run(self, run: CheckRun) -> Sequence[Run | Decision] | None:
-        """Take for a run in one go; `None` if each check must be taken for itself.
+        """Take a run in one call; `None` if its checks must be taken separately.
 
-        That is so where the engine does I/O, where checks like these are new, and where people have set something for
-        one of the keys.
+        That is so if the engine does I/O, if such checks are new, or if one of the keys has its own settings.
         """
         check, keys = run
         bound = self._bound.get((check.limit, check.window, check.algorithm, check.burst))
@@ -219,7 +217,7 @@ class Front:
                 continue
             try:
                 decision = outcome if isinstance(outcome, Decision) else _result(outcome)
-            except Exception as error:  # noqa: BLE001 - whatever it was, it is told in its place
+            except Exception as error:  # noqa: BLE001 - any error is returned at its position
                 self._failed(error)
                 outcomes[place] = error
                 continue
@@ -229,12 +227,12 @@ class Front:
                 store.heard(decision)
         return outcomes
 
-    # Rules.
+    # Rules
 
     def decide(self, request: Request, began_ns: int) -> Decision | Pending[Decision]:
-        """Put a request to the rules.
+        """Apply the rules to a request.
 
-        A path that cannot be read is denied, or with the setting `bad_paths` only told as the reason.
+        A path that cannot be parsed is denied, or with the setting `bad_paths` only reported as the reason.
         """
         refused = None if PLAIN_PATH.fullmatch(request.path) else request.path_refused
         if refused is not None and self._denies_bad_paths:
@@ -248,12 +246,12 @@ class Front:
             return self._recorded(decision, began_ns, refused)
         return self._pending(decision, began_ns, refused)
 
-    # Reservations and slots.
+    # Reservations and slots
 
     async def reserve(
         self, check: Check, began_ns: int, *, ttl: float = RESERVATION_TTL
     ) -> Decision:
-        """Charge an estimate, to be settled later; after `ttl` seconds it stays as it is."""
+        """Charge an estimate, to be settled later; after `ttl` seconds it is final."""
         cost = 1 if check.cost is UNSET else check.cost
         if not 0.001 <= ttl <= MAX_TTL:
             raise UsageError(f"ttl must be between 0.001 and {MAX_TTL:g} s, not {ttl!r}", "ttl")
@@ -265,7 +263,7 @@ class Front:
         )
 
     async def settle(self, token: str, actual: int) -> bool:
-        """Tell what a reservation really cost; false when there is none any more."""
+        """Correct a reservation to its actual cost; false if it does not exist any more."""
         require_token(token)
         require_whole("actual", actual, 0, MAX_EXACT)
         with self._watching():
@@ -281,14 +279,14 @@ class Front:
         ttl: float = SLOT_TTL,
         token: str | None = None,
     ) -> Decision:
-        """Hold a slot for `ttl` seconds; with the token of one that is held, hold on to it."""
+        """Hold a slot for `ttl` seconds; with the token of a held slot, renew it."""
         named = secrets.token_hex(16) if token is None else token
         require_token(named)
         request = SlotsSpec(key, limit).request(cost, ttl)._replace(token=named)
         return await self._decided(request, began_ns)
 
     async def release(self, key: str, token: str) -> None:
-        """Let go of a slot; one that is not held is let go of already."""
+        """Release a slot; does nothing if it is not held."""
         require_key(key)
         require_token(token)
         with self._watching():
@@ -299,7 +297,7 @@ class Front:
             (decision,) = await self._engine.decide([request])
         return self._recorded(decision, began_ns)
 
-    # What is kept of it.
+    # Recording
 
     def _recorded(self, decision: Decision, began_ns: int, reason: str | None = None) -> Decision:
         if reason is not None and decision.context.reason is None:
@@ -328,7 +326,7 @@ class Front:
         return Pending(future, result)
 
     def _failed(self, error: Exception) -> None:
-        """Something could not be decided; an outage is noted."""
+        """Called when something could not be decided; records an outage."""
         if isinstance(error, EngineError):
             self._store.failed(error)
             self._recorder.record_failure(error)
@@ -341,7 +339,7 @@ class Front:
             self._failed(error)
             raise
 
-    # Limits.
+    # Limits
 
     def _bind(self, spec: Spec) -> BoundCheck:
         """The limit of checks with these values; invalid ones are refused."""
@@ -358,10 +356,10 @@ class Front:
 
 
 def limit_of(settings: Settings, spec: Spec) -> Limit:
-    """The limit that a check names; what it leaves out is as the settings say."""
+    """The limit of a check; missing parameters are taken from the settings."""
     limit, window, algorithm, burst = spec
     if algorithm is UNSET:
-        # One who names a burst means a bucket: the default may have none, or not let it decide.
+        # A burst implies a bucket: the default algorithm may have none, or not let it decide.
         algorithm = settings.default_algorithm if burst is UNSET else TokenBucket.name
     elif algorithm == Concurrency.name or algorithm not in ALGORITHMS:
         names = ", ".join(sorted(set(ALGORITHMS) - {Concurrency.name}))
@@ -376,18 +374,18 @@ def limit_of(settings: Settings, spec: Spec) -> Limit:
 
 
 def require_token(token: str) -> None:
-    """Refuse tokens that no engine has made."""
+    """Refuse tokens that no engine has created."""
     if not token or len(token) > 256 or not token.isascii() or not token.isprintable():
         raise UsageError("token must be the unchanged 'token' of an earlier answer", "token")
 
 
 def _future_of(outcome: Awaitable[Decision]) -> asyncio.Future[Decision]:
-    """What to wait with: mostly a future already, and then nothing has to be found out about it."""
+    """A future of the outcome: usually it is one already, and needs no wrapping."""
     return outcome if isinstance(outcome, asyncio.Future) else asyncio.ensure_future(outcome)
 
 
 def _all_done(waiting: list[asyncio.Future[Decision]]) -> asyncio.Future[None]:
-    """A future that is done when all of these are, however they end."""
+    """A future that is done when all of these are, with any outcome."""
     left = len(waiting)
     all_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -403,7 +401,7 @@ def _all_done(waiting: list[asyncio.Future[Decision]]) -> asyncio.Future[None]:
 
 
 def _result(outcome: Any) -> Decision:
-    """What came of a check that had to wait, or was refused."""
+    """The decision of a check that had to wait, or its error raised."""
     if isinstance(outcome, Exception):
         raise outcome
     found: Decision = outcome.result()

@@ -1,8 +1,8 @@
-"""The garbage collector of a process that does nothing but serve.
+"""The garbage collector of a process that only serves.
 
-CPython's collector looks at all objects again each time that they have become a quarter more: with ten thousand rules
-that takes a tenth of a second, several times over, in which nobody runs. Only the service, to which its process
-belongs, may say otherwise; the library leaves the collector to the program that it runs in.
+CPython's collector scans all objects again whenever their number has grown by a quarter: with ten thousand rules that
+takes a tenth of a second, several times, in which nothing else runs. Only the service, which owns its process, may
+change that; the library leaves the collector to the program that it runs in.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 YOUNG: Final = 20_000
-"""How many objects may be new before the collector looks for rings among them. A batch makes hundreds, and none of them
-is in one."""
+"""How many new objects trigger a search for cycles. A batch creates hundreds, none of them in a cycle."""
 MANY: Final = 50_000
-"""So many new objects are worth a word with the garbage collector."""
+"""How many new objects make it worthwhile to freeze them."""
 
 
 def settle_down() -> None:
-    """Before serving begins: what is there now stays, and the collector need not walk through it again and again."""
+    """Before serving begins: exclude all existing objects from collection, because they stay."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
@@ -30,11 +29,11 @@ def settle_down() -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Keep the garbage collector away from what is made meanwhile, and if that is much, from then on.
+    """Pause the garbage collector for the block, and if it created many objects, exclude them from then on.
 
-    Rules hold no cycles and live long, so there is nothing in them to find; they go when nobody holds them. The price
-    is paid only by large sets: what else there was in the process at the end is not looked at again either, so cycles
-    among it that become garbage later stay.
+    Rules contain no cycles and live long, so there is nothing to find in them; they are freed by reference counting.
+    The price is paid only with large sets: other objects that exist at the end are excluded as well, so cycles among
+    them that become garbage later stay.
     """
     was_enabled = gc.isenabled()
     gc.disable()

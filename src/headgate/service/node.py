@@ -25,6 +25,7 @@ from ..guards.key_settings import KeySettingsGuard
 from ..guards.kill_switch import KillSwitch, KillSwitchGuard
 from ..guards.membership import Membership
 from ..rate import Rate, limits_of
+from ..regions.escrow_guard import ESCROW
 from ..regions.exchange import RegionExchange
 from ..regions.opening import open_region_store, open_rights_store
 from ..rule_decisions import require_countable
@@ -52,19 +53,19 @@ if TYPE_CHECKING:
     from ..clock import Clock
     from ..engines.base import AsyncEngine, Engine
     from ..regions.model import Regions
+    from ..regions.rights_figures import RightsFigures
     from ..rules.live.following import LiveRules
     from .settings import Settings
 
 US_PER_SECOND = 1_000_000
 KILL_SWITCH_EVERY = 0.25
-"""Seconds between two looks at the file of the kill switch."""
+"""Seconds between two checks of the kill switch file."""
 
 
 class Node:
     """One process of the service. `start` it before use, in the event loop that it will live in.
 
-    An `engine` takes the place of the one that the settings describe, and then there are no rules. The `clock` is for
-    the board and the recorder.
+    `engine` replaces the one in the settings, and then there are no rules. `clock` is for the board and the recorder.
     """
 
     def __init__(
@@ -79,41 +80,41 @@ class Node:
     ) -> None:
         self.settings = settings
         self.port = port or settings.port
-        """Where it listens; the settings may have left that to the system."""
+        """The port it listens on; the settings may leave that to the system."""
         self.worker = worker
-        """Which of the workers this is, from 0."""
+        """The index of this worker, from 0."""
         self.shared_dir = shared_dir
-        """A folder that all workers of one service share, for as long as it runs."""
+        """A folder that all workers of one service share while it runs."""
         self._watching: asyncio.Task[None] | None = None
         self.draining = False
-        """Set when the process has been told to end: it is not ready any more, and answers close their connection."""
+        """Set when the process is told to end: it is not ready any more, and answers close their connection."""
         self.store = StoreHealth()
         """Whether the engine's store answers."""
         self.recorder = Recorder(clock)
         with settings.blamed("thresholds"):
             self.control = AdaptiveControl(settings.adaptive_thresholds(), counts=False)
-        """Who decides for adaptive limits, as all nodes have agreed."""
+        """Chooses for adaptive limits, as all nodes have agreed."""
         self._all_regions = settings.read_regions()
         self.exchange = self._open_exchange()
         """This node's exchange with other regions; `None` if there is none."""
         self.rules: Any = None
-        """The rules that are followed; `None` for an engine that was given."""
+        """The rules it follows; `None` if an engine was passed in."""
         if engine is None:
             with settings.blamed("rules"):
                 self.rules = _open_rules(settings, self.regions)
         self.shedding = Shedding(settings.max_lag)
-        """Which checks are refused when there are too many."""
+        """Decides which checks are refused under overload."""
         self.kill_switch = KillSwitch(self._kill_switch_path())
         """What is turned off here."""
         self.key_settings = KeySettingsGuard(lambda: self.board)
         """The guard that applies bans and per-key limits."""
         self.figures = RecentFigures(self.recorder)
-        """What this node has done in the last ten seconds."""
+        """The figures of this node for the last ten seconds."""
         self.loop_lag = LoopLag()
         """How late its event loop is."""
         self.rule_traffic = RuleTraffic(self.recorder, self.control, self.rules)
         self.members = self._open_members()
-        """Who shares the store, for the time when it does not answer."""
+        """The nodes that share the store, for when it does not answer."""
         with settings.blamed("engine"):
             self.limiter = self._open_limiter(_engine_url(settings) if engine is None else engine)
         self.auth = _auth(settings)
@@ -129,25 +130,25 @@ class Node:
 
     @property
     def id(self) -> str:
-        """Its name: as the settings say, or after its host and port; each worker has its own."""
+        """Its name: from the settings, or from its host and port; each worker has its own."""
         name = self.settings.node_id or f"{socket.gethostname()}:{self.port}"
         return f"{name}/{self.worker}" if self.settings.workers > 1 else name
 
     @property
     def regions(self) -> Regions | None:
-        """Which regions there are; `None` if there is only one."""
+        """The regions; `None` if there is only one."""
         return None if self._all_regions is None else self._all_regions.regions
 
     @property
     def default_limit(self) -> Limit:
-        """What holds for checks that name no limit."""
+        """The limit of checks that name none."""
         settings = self.settings
         rate = Rate(settings.default_limit, settings.default_window)
         return limits_of(rate, settings.default_algorithm)[0]
 
     @property
     def active_algorithm(self) -> str:
-        """The algorithm that decides checks which name none."""
+        """The algorithm of checks that name none."""
         return (
             self.control.deciding().algorithm
             if self.is_adaptive
@@ -161,7 +162,7 @@ class Node:
 
     @property
     def store_problem(self) -> str | None:
-        """Why the store of the counts does not answer, as checks found it, or the board, which asks once a second.
+        """Why the store does not answer, according to checks, or to the board, which calls it every second.
 
         `None` if it does.
         """
@@ -171,20 +172,31 @@ class Node:
         return None if elsewhere or self.board.reachable else self.board.problem
 
     def own_figures(self) -> NodeFigures:
-        """What this node has done in the last ten seconds, and what it decides by."""
+        """This node's figures of the last ten seconds, and the algorithms it uses."""
         meter = self.limiter.engine.describe().meter
         return self.figures.figures()._replace(
-            epoch=self.control.deciding().epoch, engine={} if meter is None else meter.gauges()
+            epoch=self.control.deciding().epoch,
+            engine={} if meter is None else meter.gauges(),
+            rights=self._rights_figures(),
         )
 
+    def _rights_figures(self) -> RightsFigures | None:
+        """What this node has done for rights of regions; `None` where no rule is kept by escrow."""
+        rights = None if self.exchange is None else self.exchange.rights
+        rules = () if self.rules is None else self.rules.rules
+        limits = (limit for rule in rules if rule.enabled for limit in rule.limits)
+        if rights is None or not any(limit.consistency == ESCROW for limit in limits):
+            return None
+        return rights.figures
+
     async def figures_by_node(self) -> dict[str, NodeFigures]:
-        """The same of every node that tells, by its name."""
+        """The same of every node that reports them, by name."""
         others = await self.board.others(FIGURES)
         found = {name: NodeFigures.from_bytes(packed) for name, packed in others.items()}
         return {**found, self.id: self.own_figures()}
 
     async def start(self) -> None:
-        """Begin to work."""
+        """Start all parts."""
         await self.board.start()
         if self.exchange is not None:
             await self.exchange.start(self.limiter.engine)
@@ -193,13 +205,13 @@ class Node:
             self._watching = asyncio.get_running_loop().create_task(self._watch_kill_switch())
 
     async def hand_over(self) -> None:
-        """Have other nodes decide what this one owns, where an engine is shared out so, while it can still be asked."""
+        """Let other nodes take over what this one owns, if the engine divides keys, while it still answers."""
         hand_over = getattr(self.limiter.engine.unguarded, "hand_over", None)
         if hand_over is not None:
             await hand_over()
 
     async def stop(self) -> None:
-        """End what `start` began, and let go of the engine."""
+        """Stop all parts, and close the engine."""
         if self._watching is not None:
             self._watching.cancel()
         await self.store.stop()
@@ -210,7 +222,7 @@ class Node:
         self.close()
 
     def close(self) -> None:
-        """Stop following the rules, and let go of the audit log."""
+        """Stop following the rules, and close the audit log."""
         if self.rules is not None:
             self.rules.close()
         self.audit.close()
@@ -235,7 +247,7 @@ class Node:
         )
 
     def _kill_switch_path(self) -> str | Path | None:
-        """Where the kill switch is: in the file that the settings name, or where all workers see it."""
+        """The file of the kill switch: from the settings, or in the folder that all workers share."""
         if self.settings.kill_switch:
             return self.settings.kill_switch
         return None if self.shared_dir is None else self.shared_dir / "kill-switch"
@@ -291,17 +303,19 @@ class Node:
         )
 
         def report() -> Report:
-            """What the others are told once a second; what the node says about itself is brought up to date first."""
+            """What this node reports once a second; its identity is updated first."""
             version = "" if self.rules is None else str(self.rules.current.version)
             board.describe(rules=version, draining=self.draining)
             self.rule_traffic.tell()
-            if meets and board.view.at_us:  # Else nobody has told who there is.
+            if meets and board.view.at_us:  # Until then, the members are not known.
                 self.members.saw(board.view.up)
-            told = self.recorder.report(alone=store.private_lists, offset_us=board.offset_us)
+            own_report = self.recorder.report(alone=store.private_lists, offset_us=board.offset_us)
             self.figures.note()
             if store.private_lists:
-                return told
-            return told._replace(lists={**told.lists, FIGURES: self.own_figures().to_bytes()})
+                return own_report
+            return own_report._replace(
+                lists={**own_report.lists, FIGURES: self.own_figures().to_bytes()}
+            )
 
         heartbeat_us = round(settings.heartbeat * US_PER_SECOND)
         board = Board(
@@ -322,7 +336,7 @@ class Node:
 
 
 def _engine_url(settings: Settings) -> str:
-    """The engine's URL; where it has to be, with where other nodes reach this one."""
+    """The engine's URL; completed with this node's address, if the engine needs it."""
     if not settings.resp_port:
         return settings.engine
     host = socket.gethostname() if is_everywhere(settings.host) else settings.host

@@ -1,4 +1,4 @@
-"""The promises of a service with its settings: the rows of the promise table that apply."""
+"""The guarantees of a service with its settings: the rows of the promise table that apply."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Promise(NamedTuple):
-    """One promise: what it is about, and what is promised."""
+    """One guarantee: its subject, and its text."""
 
     about: str
     text: str
 
 
 def promises(settings: Settings) -> list[Promise]:
-    """What holds with these settings."""
+    """The guarantees under these settings."""
     return [*_counting(settings), *_regions(settings), *_failing(settings), _draining(settings)]
 
 
@@ -48,7 +48,7 @@ def _counting(settings: Settings) -> list[Promise]:
 
 
 def _regions(settings: Settings) -> list[Promise]:
-    """What holds for limits that regions keep together."""
+    """The guarantees for limits shared by regions."""
     found = settings.read_regions()
     if found is None:
         return []
@@ -57,7 +57,7 @@ def _regions(settings: Settings) -> list[Promise]:
 
 
 def _default(settings: Settings) -> Promise:
-    """What checks that name no algorithm are counted by."""
+    """How checks that name no algorithm are counted."""
     name = settings.default_algorithm
     return Promise("by default", f"{name}: {ALGORITHMS[name].guarantee}")
 

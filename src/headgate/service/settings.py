@@ -1,8 +1,8 @@
 """The settings of a service, validated as a whole.
 
 Each setting is a field below, with its help text. Where a value comes from (later wins): the default, the settings
-file, the environment, the command line; `loading.py` reads those. A `Settings` that exists can be served with: what
-does not go together is refused here, with the place that the bad value came from.
+file, the environment, the command line; `settings_loading.py` reads those. A `Settings` object is always usable:
+conflicting values are refused here, with the source of the bad value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _about(default: Any, text: str, *, secret: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything a service can be told.
+    """All settings of a service.
 
     >>> Settings(port=9000, engine="redis://:secret@db/0").shown("engine")
     'redis://:***@db/0'
@@ -142,7 +142,7 @@ class Settings:
     )
 
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where each value that is not a default came from, such as `HEADGATE_PORT`."""
+    """The source of each value that is not a default, such as `HEADGATE_PORT`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "host", bare(self.host))
@@ -183,7 +183,7 @@ class Settings:
             return kind_of(self.engine).describe(self.engine)
 
     def read_regions(self) -> RegionsSettings | None:
-        """Which regions there are; `None` if there is only one."""
+        """The regions; `None` if there is only one."""
         with self.blamed("regions" if self.regions else "region"):
             return read_regions(
                 self.region, self.regions, self.region_weights, self.region_interval, self.engine
@@ -200,7 +200,7 @@ class Settings:
 
     @property
     def store(self) -> str:
-        """What holds the counts, in one word: `memory` or `redis`."""
+        """What stores the counts, in one word: `memory` or `redis`."""
         return self.describe_engine().store
 
     def url(self, port: int) -> str:
@@ -208,7 +208,7 @@ class Settings:
         return f"{self.scheme}://{self.address(port)}"
 
     def address(self, port: int) -> str:
-        """Host and port, as people write them."""
+        """Host and port, in the usual notation."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{port}"
 
@@ -237,8 +237,8 @@ class Settings:
         return ", ".join(value) if isinstance(value, tuple) else str(value)
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}={self.shown(name)!r}" for name in self.sources)
-        return f"Settings({told})"
+        shown_values = ", ".join(f"{name}={self.shown(name)!r}" for name in self.sources)
+        return f"Settings({shown_values})"
 
     def _refuse(self, name: str, message: str) -> NoReturn:
         raise refusal(name, self.source(name), message)

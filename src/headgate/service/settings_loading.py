@@ -1,9 +1,8 @@
 """Reading settings: the default, the settings file, the environment, the command line; later wins.
 
-Every value remembers where it came from, and a bad one is refused with that name. A file with an unknown name is
-refused. The environment is shared with others, so an unknown `HEADGATE_…` there is only pointed out.
-`HEADGATE_ENGINE_FILE` (and so on, for every setting) names a file that holds the value, as secrets are often handed
-over.
+Every value keeps its source, and a bad one is refused with that name. A file with an unknown name is refused. The
+environment is shared with other programs, so an unknown `HEADGATE_…` there only causes a warning.
+`HEADGATE_ENGINE_FILE` (likewise for every setting) names a file that contains the value, as is usual for secrets.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ PREFIX: Final = "HEADGATE_"
 ALIASES: Final = {"REDIS_URL": "engine", "PORT": "port"}
 """Names that platforms use; `HEADGATE_…` wins over them."""
 NOT_SETTINGS: Final = frozenset({"CONFIG", "STATE_DIR", "URL", "TOKEN"})
-"""`HEADGATE_…` that mean something to the command line or to rules, and are no settings of the service."""
+"""`HEADGATE_…` variables for the command line or for rules, which are not settings of the service."""
 MAX_FILE: Final = 1_048_576
 YES: Final = frozenset({"1", "true", "yes", "on"})
 NO: Final = frozenset({"0", "false", "no", "off"})
@@ -37,9 +36,9 @@ def load_settings(
     environ: Mapping[str, str],
     config: str | None = None,
 ) -> tuple[Settings, list[str]]:
-    """The settings that hold, and what should be pointed out about how they were given.
+    """The resulting settings, and remarks about how they were given.
 
-    `flags` are the words of the command line by what was typed in front of them: `--port`, or `--set idle_timeout`.
+    `flags` are the values on the command line by the option before them: `--port`, or `--set idle_timeout`.
     """
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
@@ -61,7 +60,7 @@ def load_settings(
 
 
 def _read_environ(environ: Mapping[str, str], remarks: list[str]) -> list[tuple[str, str, str]]:
-    """`(variable, setting, text)`, those that win last."""
+    """`(variable, setting, text)`, in increasing priority."""
     found = [(alias, name, environ[alias]) for alias, name in ALIASES.items() if environ.get(alias)]
     for variable, text in sorted(environ.items()):
         if not variable.startswith(PREFIX):
@@ -86,7 +85,7 @@ def _read_secret(variable: str, path: str) -> str:
 
 
 def _read_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, each of the right type."""
+    """The settings in a TOML file, each with the right type."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_FILE + 1)
@@ -122,7 +121,7 @@ def _from_toml(name: str, value: Any, source: str) -> Any:
 
 
 def _from_text(name: str, text: str, source: str) -> Any:
-    """A value that came as text: from the environment or the command line."""
+    """Parse a value from the environment or the command line."""
     kind = type(SETTINGS[name].default)
     text = text.strip()
     if kind is str:

@@ -41,7 +41,7 @@ def test_a_rule_that_begins_later_has_all_its_requests_in_the_seconds_since() ->
     assert rates_of([monitor.strips()], NOW + 2) == {"new": TrafficRates(5.0, 10.0, 0.0)}
 
 
-def test_a_node_that_looks_late_spreads_what_it_counted() -> None:
+def test_a_late_reading_is_spread_over_the_seconds_it_covers() -> None:
     """A busy node is not a burst."""
     monitor = Monitor()
     monitor.note(NOW)

@@ -85,14 +85,12 @@ def test_a_heartbeat_keeps_the_time_of_registration(a: Node, clock: ManualClock)
     assert (seen.registered_at_us, seen.last_seen_us) == (first_us, first_us + 45 * SECOND_US)
 
 
-def test_a_node_that_nobody_has_heard_of_is_there_since_it_started(
-    a: Node, clock: ManualClock
-) -> None:
+def test_a_node_is_registered_from_its_start(a: Node, clock: ManualClock) -> None:
     (seen,) = a.board.view.nodes
     assert (seen.registered_at_us, seen.last_seen_us) == (clock.now_us(), clock.now_us())
 
 
-def test_people_see_nothing_that_has_ended_since_the_last_beat(a: Node, clock: ManualClock) -> None:
+def test_expired_entries_are_not_shown_before_the_next_beat(a: Node, clock: ManualClock) -> None:
     a.beat()
     ban = Ban(key="k", until_us=clock.now_us() + SECOND_US // 2)
     asyncio.run(a.board.keep("b", ban))
@@ -122,7 +120,7 @@ def test_traffic_of_all_nodes_is_added_by_the_second(a: Node, b: Node, clock: Ma
     assert a.board.view.totals == Totals(28, 2)
 
 
-def test_a_node_that_looks_late_spreads_what_it_counted(a: Node, clock: ManualClock) -> None:
+def test_a_late_reading_is_spread_over_the_seconds_it_covers(a: Node, clock: ManualClock) -> None:
     a.beat()
     a.count(9)
     clock.advance(3)
@@ -140,7 +138,7 @@ def test_totals_of_a_node_that_left_stay_counted(a: Node, b: Node) -> None:
     assert a.board.view.totals == Totals(8, 2)
 
 
-def test_what_is_set_here_holds_at_once_and_elsewhere_with_the_next_beat(a: Node, b: Node) -> None:
+def test_a_setting_applies_here_at_once_and_elsewhere_with_the_next_beat(a: Node, b: Node) -> None:
     b.beat()
     asyncio.run(a.board.keep("l", KeyOverride(key="k", rate="5/minute")))
     assert a.board.view.limits["k"] == SlidingWindow(5, 60 * SECOND_US)
@@ -149,9 +147,7 @@ def test_what_is_set_here_holds_at_once_and_elsewhere_with_the_next_beat(a: Node
     assert b.board.view.limits["k"] == SlidingWindow(5, 60 * SECOND_US)
 
 
-def test_an_override_wins_over_a_lasting_limit_and_gives_way_when_it_ends(
-    a: Node, clock: ManualClock
-) -> None:
+def test_an_override_wins_over_a_permanent_limit_until_it_ends(a: Node, clock: ManualClock) -> None:
     until_us = clock.now_us() + 3 * SECOND_US
     asyncio.run(a.board.keep("l", KeyOverride(key="k", rate="5/minute")))
     override = KeyOverride(key="k", rate="50/minute burst 9", until_us=until_us)
@@ -210,7 +206,7 @@ def test_entries_that_cannot_be_read_are_left_out(a: Node, store: MemoryStore) -
     assert not a.board.view.limits
 
 
-def test_there_is_a_bound_on_what_people_can_set(a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_settings_is_bounded(a: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.board.board.MAX_KEPT", 2)
     for key in ("x", "y", "y"):
         asyncio.run(a.board.keep("b", Ban(key=key)))
@@ -262,7 +258,7 @@ class Unreachable(MemoryStore):
         return await super().exchange(push)
 
 
-def test_a_store_that_is_away_is_told_in_the_log_once_and_that_it_is_back(
+def test_an_outage_of_the_store_is_logged_once_and_so_is_its_end(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Unreachable(clock=clock)
@@ -274,7 +270,7 @@ def test_a_store_that_is_away_is_told_in_the_log_once_and_that_it_is_back(
     assert caplog.messages == ["the board does not answer: gone fishing", "the board answers again"]
 
 
-def test_a_store_that_is_away_leaves_the_last_view_and_says_so(clock: ManualClock) -> None:
+def test_during_an_outage_the_last_view_stays_with_the_problem(clock: ManualClock) -> None:
     store = Unreachable(clock=clock)
     a, b = Node(store, clock, "a"), Node(store, clock, "b")
     asyncio.run(a.board.keep("b", Ban(key="k", until_us=clock.now_us() + 4 * SECOND_US)))
@@ -325,7 +321,7 @@ def test_a_change_during_a_beat_is_not_undone_by_it(clock: ManualClock) -> None:
     assert set(board.view.bans) == {"k"}
 
 
-def test_what_people_set_survives_a_restart_with_a_file(tmp_path: Path, clock: ManualClock) -> None:
+def test_settings_survive_a_restart_with_a_file(tmp_path: Path, clock: ManualClock) -> None:
     file = tmp_path / "board.json"
     first = Node(MemoryStore(clock=clock, file=file), clock, "a")
     asyncio.run(first.board.keep("l", KeyOverride(key="k", rate="5/minute", by="ann", reason="é")))
@@ -337,7 +333,7 @@ def test_what_people_set_survives_a_restart_with_a_file(tmp_path: Path, clock: M
     assert not second.board.view.bans
 
 
-def test_what_people_set_is_for_the_owner_of_the_file_only(
+def test_the_file_of_settings_is_readable_by_its_owner_only(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     file = tmp_path / "board.json"

@@ -126,7 +126,7 @@ def test_the_ratio_is_at_most_the_busiest_second_against_the_mean_of_ten(counts:
         assert ratio == 0
 
 
-def test_fewer_than_twenty_requests_say_nothing_about_bursts() -> None:
+def test_fewer_than_twenty_requests_are_no_evidence_of_a_burst() -> None:
     assert figures_of(ten(0, 0, 0, 0, 0, 0, 0, 0, 19, 0)).burst_ratio == 0.0
     assert figures_of(ten(0, 0, 0, 0, 0, 0, 0, 0, 20, 0)).burst_ratio == 10.0
 

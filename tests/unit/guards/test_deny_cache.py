@@ -185,7 +185,7 @@ def test_it_is_exact_for_other_costs(cached: Engine) -> None:
     assert not hit("key", 1)
 
 
-def test_one_key_and_one_limit_say_nothing_of_others(cached: Engine) -> None:
+def test_a_denial_applies_to_its_key_and_limit_only(cached: Engine) -> None:
     one, other = FixedWindow(1, MINUTE_US), FixedWindow(2, MINUTE_US)
     spend(cached, one)
     assert cached.bind(one)("another key", 1)
@@ -195,7 +195,7 @@ def test_one_key_and_one_limit_say_nothing_of_others(cached: Engine) -> None:
 
 
 @pytest.mark.parametrize("limit", HOLDING, ids=by_name)
-def test_ones_own_reset_is_seen_at_once(cached: Engine, limit: Limit) -> None:
+def test_a_nodes_own_reset_takes_effect_at_once(cached: Engine, limit: Limit) -> None:
     spend(cached, limit)
     assert not cached.bind(limit)("key", 1)
     cached.reset("key", limit)
@@ -221,7 +221,7 @@ def test_a_denial_that_was_on_its_way_during_a_reset_is_not_kept(
 
 
 @pytest.mark.parametrize("limit", HOLDING, ids=by_name)
-def test_ones_own_refund_is_seen_at_once(cached: Engine, limit: Limit) -> None:
+def test_a_nodes_own_refund_takes_effect_at_once(cached: Engine, limit: Limit) -> None:
     (held,) = cached.decide([ChargeSet((Charge("key", limit, 3),), reserve_us=MINUTE_US)])
     assert not cached.bind(limit)("key", 1)
     assert not cached.bind(limit)("key", 1)
@@ -240,7 +240,7 @@ def test_leaving_the_line_is_seen_at_once(cached: Engine) -> None:
     assert cached.bind(bucket)("key", 1).retry_after_us < denied.retry_after_us
 
 
-def test_a_token_of_another_node_makes_everything_be_asked_again(cached: Engine) -> None:
+def test_settling_an_unknown_token_drops_all_denials(cached: Engine) -> None:
     limit = FixedWindow(3, MINUTE_US)
     (held,) = cached.decide([ChargeSet((Charge("key", limit, 3),), reserve_us=MINUTE_US)])
     spend(cached, limit)
@@ -252,7 +252,7 @@ def test_a_token_of_another_node_makes_everything_be_asked_again(cached: Engine)
 
 
 @pytest.mark.parametrize("limit", HOLDING, ids=by_name)
-def test_another_nodes_reset_is_seen_within_a_second(
+def test_another_nodes_reset_takes_effect_within_a_second(
     cached: Engine, store: Counted, clock: ManualClock, limit: Limit
 ) -> None:
     spend(cached, limit)
@@ -324,7 +324,7 @@ def test_looks_forced_charges_and_several_charges_go_to_the_engine(cached: Engin
     assert decision.source == "engine"
 
 
-def test_it_holds_only_so_much(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(denials, "MAX_KEYS", 100)
     cache: Any = GuardedEngine(store, DenyCache(store.clock))
     limit = FixedWindow(1, MINUTE_US)
@@ -387,7 +387,7 @@ def test_caches_of_limits_are_bounded() -> None:
     assert len(starts) <= MAX_STARTS
 
 
-def test_it_holds_only_so_many_limits(cached: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_limits_is_bounded(cached: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rates may come from users; one that was bound long ago is remembered for all that."""
     for module in (questions, denials):
         monkeypatch.setattr(module, "MAX_LIMITS", 10)
@@ -473,7 +473,7 @@ def test_two_nodes_with_caches_admit_exactly_the_limit_and_see_each_others_reset
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("receipts", ["no", "yes"])
-def test_a_denial_is_known_before_whoever_asked_is_told(
+def test_a_denial_is_cached_before_its_caller_gets_it(
     redis_server: RedisServer, receipts: str
 ) -> None:
     """In a batch of one limit and in one of several."""

@@ -80,7 +80,7 @@ def outage() -> Iterator[Outage]:
     found.limiter.engine.close()
 
 
-def test_a_node_admits_its_share_and_the_store_is_told(outage: Outage) -> None:
+def test_a_node_admits_its_share_and_charges_the_store_later(outage: Outage) -> None:
     outage.begin()
     decisions = [outage.limiter.hit("k", MINUTE) for _ in range(8)]
     assert [one.allowed for one in decisions] == [True] * 5 + [False] * 3
@@ -93,7 +93,7 @@ def test_a_node_admits_its_share_and_the_store_is_told(outage: Outage) -> None:
     assert {one.source for one in after} == {"engine"}
 
 
-def test_a_key_starts_with_what_was_left_when_the_store_last_told(outage: Outage) -> None:
+def test_a_key_starts_with_the_units_of_the_stores_last_answer(outage: Outage) -> None:
     for _ in range(8):
         outage.limiter.hit("k", MINUTE)
     outage.begin()
@@ -102,7 +102,7 @@ def test_a_key_starts_with_what_was_left_when_the_store_last_told(outage: Outage
     assert outage.used("k") == 10
 
 
-def test_what_was_left_does_not_matter_when_its_window_is_over(outage: Outage) -> None:
+def test_remaining_units_are_ignored_after_their_window(outage: Outage) -> None:
     for _ in range(10):
         outage.limiter.hit("k", MINUTE)
     outage.begin()
@@ -215,7 +215,7 @@ def test_an_error_that_would_come_again_is_answered_but_does_not_stop_asking(
 
 
 class TestReservations:
-    def test_one_is_made_and_settled_here(self, outage: Outage) -> None:
+    def test_a_local_reservation_is_made_and_settled(self, outage: Outage) -> None:
         outage.begin()
         with outage.limiter.reserve([Charge("k", MINUTE, 4)]) as reserved:
             assert not outage.limiter.hit("k", MINUTE, cost=2)
@@ -224,7 +224,7 @@ class TestReservations:
         outage.end()
         assert outage.used("k") == 3
 
-    def test_one_that_is_settled_after_the_store_was_told_charges_what_it_used_more(
+    def test_settling_after_the_merge_charges_only_the_cost_beyond_the_estimate(
         self, outage: Outage
     ) -> None:
         outage.begin()
@@ -237,14 +237,14 @@ class TestReservations:
         wait_until(lambda: outage.used("more") == 5, "the rest is charged")
         assert outage.used("less") == 2
 
-    def test_one_of_the_store_is_settled_when_it_is_back(self, outage: Outage) -> None:
+    def test_a_reservation_of_the_store_is_settled_when_it_is_back(self, outage: Outage) -> None:
         reserved = outage.limiter.reserve([Charge("k", MINUTE, 8)]).acquire()
         outage.begin()
         assert reserved.settle(3)
         outage.end()
         assert outage.used("k") == 3
 
-    def test_what_the_store_may_have_reserved_goes_back(
+    def test_a_reservation_the_store_may_have_made_is_given_back(
         self, outage: Outage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its answer is lost, so the reservation is made here; the store's is settled by nobody."""
@@ -305,7 +305,7 @@ class TestSlots:
         outage.end()
         assert slots.stats().remaining == 4
 
-    def test_those_that_are_held_move_to_the_store(self, outage: Outage) -> None:
+    def test_held_slots_move_to_the_store(self, outage: Outage) -> None:
         outage.begin()
         slots = outage.limiter.concurrency("k", 4)
         with slots.slot():
@@ -313,7 +313,7 @@ class TestSlots:
             wait_until(lambda: slots.stats().remaining == 3, "the store knows of it")
         assert slots.stats().remaining == 4
 
-    def test_one_of_the_store_is_let_go_when_it_is_back(self, outage: Outage) -> None:
+    def test_a_slot_of_the_store_is_released_when_it_is_back(self, outage: Outage) -> None:
         slots = outage.limiter.concurrency("k", 4)
         held = slots.slot().acquire()
         outage.begin()
@@ -396,7 +396,7 @@ rules:
     def decide(outage: Outage, path: str) -> Any:
         return outage.limiter.decide_request(Request("GET", path, ip="203.0.113.9"))
 
-    def test_each_says_what_happens(self, outage: Outage) -> None:
+    def test_each_rule_follows_its_own_policy(self, outage: Outage) -> None:
         assert [self.decide(outage, "/shared/x").allowed for _ in range(7)] == [True] * 5 + [
             False
         ] * 2
@@ -407,13 +407,15 @@ rules:
         with pytest.raises(EngineError):
             self.decide(outage, "/x/told")
 
-    def test_one_that_denies_denies_for_all_and_nothing_is_counted(self, outage: Outage) -> None:
+    def test_one_closed_rule_denies_the_request_and_nothing_is_counted(
+        self, outage: Outage
+    ) -> None:
         for _ in range(9):
             denied = self.decide(outage, "/shared/closed")
             assert (denied.allowed, denied.rule) == (False, "closed")
         assert self.decide(outage, "/shared/x").remaining == 4
 
-    def test_one_that_passes_leaves_it_to_the_others(self, outage: Outage) -> None:
+    def test_an_open_rule_leaves_the_decision_to_the_others(self, outage: Outage) -> None:
         decisions = [self.decide(outage, "/shared/open") for _ in range(6)]
         assert [one.allowed for one in decisions] == [True] * 5 + [False]
         assert {one.rule: one.source for one in decisions[-1].rules} == {
@@ -442,7 +444,7 @@ def test_the_log_has_one_line_for_each_change_and_says_who_decides(
     assert "decides again" in caplog.records[1].message
 
 
-def test_who_was_not_told_how_many_there_are_says_so_once(
+def test_an_unknown_number_of_nodes_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outage = Outage(nodes=None)
@@ -453,7 +455,7 @@ def test_who_was_not_told_how_many_there_are_says_so_once(
     assert caplog.text.count("the number of nodes that share the store is unknown") == 1
 
 
-def test_every_failure_is_told(outage: Outage) -> None:
+def test_every_failure_is_reported(outage: Outage) -> None:
     told: list[EngineError] = []
     outage = Outage(on_failure=told.append)
     outage.begin()
@@ -461,7 +463,7 @@ def test_every_failure_is_told(outage: Outage) -> None:
     assert len(told) == 2
 
 
-def test_namespaces_have_counts_of_their_own() -> None:
+def test_namespaces_have_separate_counts() -> None:
     engine = FailingEngine(clock=ManualClock())
     limiters = [Limiter(engine, namespace=name, on_error="fallback", nodes=2) for name in "ab"]
     engine_of: list[Any] = [limiter.engine.unguarded for limiter in limiters]
@@ -540,7 +542,7 @@ def test_a_thread_that_cannot_be_started_is_started_by_the_next_caller(
 
 
 class TestAwaited:
-    def test_a_node_admits_its_share_and_the_store_is_told(self) -> None:
+    def test_a_node_admits_its_share_and_charges_the_store_later(self) -> None:
         asyncio.run(self._a_node_admits_its_share())
 
     async def _a_node_admits_its_share(self) -> None:
@@ -582,7 +584,7 @@ class TestAwaited:
             assert (await limiter.hit("other", MINUTE)).source == "engine"
 
 
-def test_a_request_without_a_key_is_refused_as_ever(outage: Outage) -> None:
+def test_a_request_without_a_key_is_still_refused(outage: Outage) -> None:
     outage.begin()
     for key in ("", "x" * 9_000, 5):
         with pytest.raises(ValueError, match="key"):

@@ -68,7 +68,7 @@ def asked(key: str = "k", rule: str | None = None, **fields: Any) -> ChargeSet:
     return ChargeSet((Charge(key, LIMIT, rule=rule),), **fields)
 
 
-def test_a_banned_key_is_denied_whatever_is_asked(engine: Engine, board: FakeBoard) -> None:
+def test_a_banned_key_is_denied_for_every_limit(engine: Engine, board: FakeBoard) -> None:
     hit = engine.bind(LIMIT)
     board.view = BoardView(bans={"k": Ban(key="k", reason="scraping")})
     slot = ChargeSet((Charge("k", Concurrency(3, MINUTE_US)),), token=HOLDER)
@@ -103,9 +103,7 @@ def test_peeks_and_shadows_are_not_banned(engine: Engine, board: FakeBoard) -> N
         assert decision.source != "ban"
 
 
-def test_a_keys_own_limit_takes_the_place_of_the_one_asked_for(
-    engine: Engine, board: FakeBoard
-) -> None:
+def test_a_keys_own_limit_replaces_the_requested_one(engine: Engine, board: FakeBoard) -> None:
     hit = engine.bind(LIMIT)
     board.view = BoardView(limits={"k": OWN})
     assert [(one.allowed, one.limited_by) for one in (hit("k", 1), hit("k", 1))] == [
@@ -166,9 +164,7 @@ def test_runs_of_a_rule_pass_by_what_is_set_for_other_rules(board: FakeBoard) ->
     assert of_other(["a", "k"], 1) is not None
 
 
-def test_what_is_no_key_is_refused_also_when_something_is_set(
-    engine: Engine, board: FakeBoard
-) -> None:
+def test_an_invalid_key_is_refused_even_with_settings(engine: Engine, board: FakeBoard) -> None:
     board.view = BoardView(limits={"k": OWN})
     for key in ("", 5, ["k"]):
         with pytest.raises(UsageError, match="key"):

@@ -79,7 +79,7 @@ def test_a_reservation_is_settled_by_the_rules_that_hold(
     assert limiter.engine.usage("b", ten, "all").used == 10
 
 
-def test_what_makes_no_sense_is_refused_as_ever(switch: KillSwitch, limiter: Limiter) -> None:
+def test_invalid_calls_are_still_refused(switch: KillSwitch, limiter: Limiter) -> None:
     switch.turn_off()
     for key, cost in (("", 1), ("k", -1), (5, 1)):
         with pytest.raises(UsageError):

@@ -170,7 +170,7 @@ def test_alone_a_node_is_admitted_all_of_the_limit_and_no_more(node: Node, limit
 
 
 @each_limit
-def test_what_remains_is_told_as_the_store_would_tell_a_node_that_is_alone(
+def test_remaining_units_are_reported_as_the_store_would_to_a_single_node(
     node: Node, clock: ManualClock, limit: Limit
 ) -> None:
     other = Store(clock)
@@ -282,7 +282,7 @@ def test_a_reset_drops_what_is_held_of_the_key(store: Store, node: Node) -> None
 
 
 @pytest.mark.parametrize("took_effect", ["it took effect", ""])
-def test_units_of_a_chunk_that_nobody_heard_of_go_back(
+def test_units_of_a_chunk_without_an_answer_go_back(
     store: Store, node: Node, took_effect: str
 ) -> None:
     limit = FixedWindow(1_000, MINUTE_US)
@@ -332,14 +332,14 @@ def test_large_costs_come_out_of_chunks_too(store: Store, node: Node, limit: Lim
 
 
 @pytest.mark.parametrize("cost", [-1, True, 1.5, "1", None])
-def test_what_is_no_cost_is_refused_as_by_the_store(node: Node, cost: Any) -> None:
+def test_an_invalid_cost_is_refused_as_by_the_store(node: Node, cost: Any) -> None:
     node.warm_up(LIMITS[0])
     with pytest.raises(UsageError, match="cost"):
         node.hit(LIMITS[0], cost=cost)
 
 
 @pytest.mark.parametrize("key", ["", None, 5, ["key"], b"key", "\ud800"])
-def test_what_is_no_key_is_refused_as_by_the_store(node: Node, key: Any) -> None:
+def test_an_invalid_key_is_refused_as_by_the_store(node: Node, key: Any) -> None:
     with pytest.raises(UsageError, match="key"):
         node.hit(LIMITS[0], key=key)
 
@@ -375,7 +375,7 @@ def test_a_key_that_wastes_small_chunks_is_not_leased_for_a_while(
     assert used(store, limit) == 12 * 8
 
 
-def test_other_limits_and_other_questions_are_the_stores(store: Store, node: Node) -> None:
+def test_other_limits_and_calls_go_to_the_store(store: Store, node: Node) -> None:
     exact = FixedWindow(1_000, MINUTE_US)
     assert node.leases.for_limit(exact, None) is None
     node.warm_up(exact)

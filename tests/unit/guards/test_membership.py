@@ -38,7 +38,7 @@ def test_it_is_the_largest_of_the_last_hour() -> None:
     assert members.fleet() == Fleet(2, ("a", "b"), "a")
 
 
-def test_it_is_never_below_what_was_said() -> None:
+def test_it_is_never_below_the_configured_number() -> None:
     members = Membership(5, me="a")
     assert members.fleet() == Fleet(5, (), "a")
     members.saw(["a", "b"])
@@ -47,7 +47,7 @@ def test_it_is_never_below_what_was_said() -> None:
     assert members.fleet().nodes == 7
 
 
-def test_without_being_told_nobody_knows() -> None:
+def test_without_a_configured_number_it_is_unknown() -> None:
     assert Membership().fleet() == Fleet(1, known=False)
 
 
@@ -89,7 +89,7 @@ def test_a_number_of_nodes_is_a_number_from_one(nodes: object) -> None:
         Membership(nodes)  # type: ignore[arg-type]
 
 
-def test_of_names_that_come_and_go_those_count_that_are_there() -> None:
+def test_of_equally_large_memberships_the_latest_counts() -> None:
     members = Membership(me="c")
     members.saw(["a", "b"])
     members.saw(["b", "c"])
@@ -105,7 +105,7 @@ def test_the_last_of_several_periods_counts_if_there_were_as_many() -> None:
     assert members.fleet().members == ("b", "c")
 
 
-def test_one_that_was_not_seen_with_the_others_is_one_more() -> None:
+def test_a_node_that_was_not_seen_with_the_others_counts_too() -> None:
     members = Membership(me="new")
     assert members.fleet().nodes == 1
     members.saw(["a", "b"])
@@ -130,7 +130,7 @@ def test_a_file_that_is_named_later_adds_to_what_is_known(tmp_path: Path) -> Non
     assert members.fleet() == Fleet(3, ("a", "b", "c"), "a")
 
 
-def test_it_can_be_asked_while_others_come_and_go() -> None:
+def test_it_is_safe_to_read_while_members_change() -> None:
     now = Now()
     members = Membership(me="0", now=now)
     over = threading.Event()

@@ -68,7 +68,7 @@ def test_a_charge_that_fails_late_does_not_close_a_breaker_that_opened_meanwhile
     assert store.breaker.is_open
 
 
-def test_a_store_that_fails_late_while_it_is_told_is_not_asked_again() -> None:
+def test_a_store_that_fails_late_during_the_merge_is_not_called_again() -> None:
     store = Store()
     store.open()
     recovery = store.recovery()
@@ -81,7 +81,7 @@ def test_a_store_that_fails_late_while_it_is_told_is_not_asked_again() -> None:
     assert isinstance(step, ProbePause)
 
 
-def test_a_breaker_that_opens_while_the_store_is_told_is_closed_by_probes_only() -> None:
+def test_a_breaker_that_opens_during_the_merge_is_closed_by_probes_only() -> None:
     store = Store()
     recovery = store.recovery()
     assert is_merge(call_after_pause(recovery))
@@ -95,7 +95,7 @@ def test_a_breaker_that_opens_while_the_store_is_told_is_closed_by_probes_only()
     assert not store.breaker.is_open
 
 
-def test_a_store_that_has_too_much_to_be_told_is_asked_again_all_the_same() -> None:
+def test_a_merge_that_takes_too_long_does_not_keep_the_breaker_open() -> None:
     store = Store(admitted=300)
     store.open()
     recovery = store.recovery()

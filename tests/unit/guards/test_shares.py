@@ -86,13 +86,13 @@ def test_owners_are_spread_over_keys() -> None:
     assert min(owned) > 120
 
 
-def test_a_node_that_nobody_knows_owns_nothing() -> None:
+def test_an_unknown_node_owns_nothing() -> None:
     limit = FixedWindow(3, MINUTE_US)
     assert share_of(limit, Fleet(5), "k").limit == 0
     assert share_of(limit, Fleet(5, NODES[:4], "stranger"), "k").limit == 0
 
 
-def test_nodes_that_are_not_known_by_name_have_their_place() -> None:
+def test_unnamed_nodes_take_part_in_the_ranking() -> None:
     limit = FixedWindow(2, MINUTE_US)
     keys = [f"key-{number}" for number in range(200)]
     for key in keys:

@@ -208,7 +208,7 @@ def test_a_slice_lies_in_one_window_and_there_are_few_of_them(window_us: int, no
     assert (end_us - start_us) / slice_length_us(limit) <= SLICES
 
 
-def test_what_is_over_is_forgotten_and_not_taken_in_again() -> None:
+def test_expired_counters_are_dropped_and_not_accepted_again() -> None:
     replica, counter = Replica(), name()
     assert [one.units for one in replica.merge([CounterTotal(counter, US, 5)], START_US)] == [5]
     over_us = forget_at_us(counter)
@@ -236,7 +236,7 @@ def test_a_region_charges_its_own_counters_only_if_its_store_has_lost_them() -> 
     assert [one.actor for one in foreign(grown, "eu", "1")] == [EU._replace(epoch="0"), US]
 
 
-def test_another_life_of_a_store_has_counters_of_its_own() -> None:
+def test_another_epoch_of_a_store_has_separate_counters() -> None:
     """A restarted actor that went on under its old name would be hidden behind its old total."""
     replica = Replica()
     replica.merge([CounterTotal(name(), US, 9)], START_US)
@@ -252,7 +252,7 @@ def test_own_counts_forget_slices_that_are_over() -> None:
     assert is_early(own.names()[0], START_US)
 
 
-def test_own_counts_of_all_lives_of_a_store_are_told_to_the_next_one() -> None:
+def test_own_counts_of_all_epochs_are_sent_to_a_new_store() -> None:
     """It may be lost again before another region has heard of them."""
     own, again = OwnCounts(), EU._replace(epoch="2")
     own.add([(name(), 2)])
@@ -271,7 +271,7 @@ def test_a_memory_that_is_full_forgets_what_changed_longest_ago() -> None:
     assert replica.changes(0, 10)[1] == 3
 
 
-def test_messages_are_read_as_they_were_written() -> None:
+def test_messages_survive_packing_and_unpacking() -> None:
     limits = [MINUTE, SlidingWindow(5, 1_000), SlidingLog(5, 1_000), TokenBucket(5, 1_000, 7)]
     limits.append(CalendarWindow(5, Calendar("month", "Europe/Berlin", 3)))
     entries = [
@@ -291,7 +291,7 @@ def test_messages_are_read_as_they_were_written() -> None:
         b'[1,"counters",5,"1",[]]',
     ],
 )
-def test_what_is_no_message_is_refused(packed: bytes) -> None:
+def test_an_invalid_message_is_refused(packed: bytes) -> None:
     with pytest.raises(UsageError):
         Message.unpack(packed)
 
@@ -309,7 +309,7 @@ def test_what_is_no_message_is_refused(packed: bytes) -> None:
         [["eu", "1", "a", [["r", "k", ["merge", "fixed_window", []], 0, 1]]]],
     ],
 )
-def test_what_are_no_counters_is_refused(content: object) -> None:
+def test_invalid_counters_are_refused(content: object) -> None:
     with pytest.raises(UsageError):
         read_counters(content)
 

@@ -148,7 +148,7 @@ class TestAsking:
         run(east.take_in(RightsGrant(late, 10, 10), NOW), 10)
         assert east.rights(WINDOW) == 40
 
-    def test_those_who_have_nothing_are_asked_less_and_less_often(self) -> None:
+    def test_regions_with_nothing_to_give_are_asked_less_and_less_often(self) -> None:
         east, now_us, asked_at = desk(), NOW, []
         while now_us < NOW + 10_000_000:
             asked = east.ask(WINDOW, 0, now_us)
@@ -166,16 +166,16 @@ class TestAsking:
 
 
 class TestGiving:
-    def test_half_of_the_difference_is_taken_off_before_it_is_told(self) -> None:
+    def test_half_of_the_difference_is_taken_off_before_it_is_granted(self) -> None:
         wanted, grant = run(desk("west").answer(ask(left=4), NOW), counted(30), counted(17))
         assert wanted == [Look(WINDOW, 30), TakeOff(WINDOW, 30, 13)]
         assert grant == RightsGrant(ask(left=4), 13, 17)
 
-    def test_the_last_unit_is_given_to_who_has_none(self) -> None:
+    def test_the_last_unit_is_given_to_a_region_with_none(self) -> None:
         _, grant = run(desk("west").answer(ask(), NOW), counted(1), counted(0))
         assert grant.units == 1
 
-    def test_nothing_is_taken_off_for_who_has_more(self) -> None:
+    def test_nothing_is_taken_off_for_a_region_with_more(self) -> None:
         wanted, grant = run(desk("west").answer(ask(left=9), NOW), counted(9))
         assert wanted == [Look(WINDOW, 30)]
         assert grant.units == 0
@@ -212,7 +212,7 @@ class TestGiving:
         _, grant = run(west.answer(ask(), NOW), counted(0, epoch=second))
         assert grant.units == 0
 
-    def test_who_was_not_asked_does_not_answer(self) -> None:
+    def test_an_ask_to_another_region_is_not_answered(self) -> None:
         assert run(desk("north").answer(ask(), NOW)) == ([], None)
         assert run(desk("east").answer(ask(giver="east"), NOW)) == ([], None)
 

@@ -162,9 +162,7 @@ def test_a_limit_remembers_its_mode() -> None:
         ("eu", {"eu": True}, "must be a whole number"),
     ],
 )
-def test_regions_that_make_no_sense_are_refused(
-    here: str, weights: dict[str, int], said: str
-) -> None:
+def test_invalid_regions_are_refused(here: str, weights: dict[str, int], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Regions(here, weights)
 
@@ -183,7 +181,7 @@ def test_regions_that_make_no_sense_are_refused(
         (("eu", "us=headgate://h:99999", ()), "a number from 1 to 65535"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
+def test_invalid_settings_of_regions_are_refused(
     words: tuple[str, str, tuple[str, ...]], said: str
 ) -> None:
     with pytest.raises((ConfigError, UsageError), match=said):

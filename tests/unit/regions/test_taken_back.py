@@ -20,7 +20,7 @@ def test_the_others_have_the_rights_of_a_dead_region_in_windows_that_begin_later
         assert escrow_shares(other, EVEN, dead) == {"east": 30, "north": 30, "west": 30}
 
 
-def test_when_all_are_dead_nobody_has_them() -> None:
+def test_when_all_regions_are_dead_nobody_has_rights() -> None:
     dead = dict.fromkeys(NAMES, TakenBack(0))
     assert escrow_shares(WINDOW, EVEN, dead) == dict.fromkeys(NAMES, 0)
 
@@ -31,7 +31,7 @@ def test_when_all_are_dead_nobody_has_them() -> None:
     dead=st.sets(st.sampled_from(NAMES)),
     known=st.sets(st.sampled_from(NAMES)),
 )
-def test_rights_never_add_up_to_more_also_if_only_some_know(
+def test_rights_never_exceed_the_limit_even_if_only_some_regions_know(
     limit: int, weights: tuple[int, ...], dead: set[str], known: set[str]
 ) -> None:
     """Each region works its share out by what it knows; dead ones are stopped."""

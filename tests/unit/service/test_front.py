@@ -44,7 +44,7 @@ class World:
         self.node.board.view = BoardView(limits=limits or {}, bans=bans or {})
 
 
-def test_what_is_left_out_is_as_the_settings_say() -> None:
+def test_missing_fields_are_taken_from_the_settings() -> None:
     world = World(default_limit=7, default_window=30, default_algorithm="fixed_window")
     decision = world.take()
     assert (decision.limit, decision.window, decision.algorithm) == (7, 30.0, "fixed_window")
@@ -57,7 +57,7 @@ def test_a_burst_means_a_bucket() -> None:
     assert (decision.algorithm, decision.burst, decision.remaining) == ("token_bucket", 30, 29)
 
 
-def test_a_limit_for_one_key_takes_the_place_of_what_a_check_names() -> None:
+def test_a_per_key_limit_replaces_the_one_a_check_names() -> None:
     world = World()
     world.set(limits={"vip": FixedWindow(1_000, 60 * SECOND_US)})
     assert (world.take("vip", limit=3).limit, world.take("k", limit=3).limit) == (1_000, 3)

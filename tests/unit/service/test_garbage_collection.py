@@ -24,7 +24,7 @@ def _thawed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_thawed")
-def test_what_is_much_is_kept_from_the_collector_for_good() -> None:
+def test_many_new_objects_are_excluded_from_collection() -> None:
     gc.unfreeze()
     with uncollected():
         assert not gc.isenabled()
@@ -34,7 +34,7 @@ def test_what_is_much_is_kept_from_the_collector_for_good() -> None:
 
 
 @pytest.mark.usefixtures("_thawed")
-def test_what_is_little_is_left_to_the_collector() -> None:
+def test_few_new_objects_are_left_to_the_collector() -> None:
     gc.unfreeze()
     gc.collect()
     with uncollected():
@@ -87,7 +87,7 @@ def test_a_limiter_that_follows_large_rules_does_not_touch_the_collector_of_its_
     assert done.returncode == 0, done.stderr
 
 
-def test_only_the_service_speaks_of_the_collector() -> None:
+def test_only_the_service_configures_the_collector() -> None:
     """In the sources, too."""
     root = Path(sys.modules["headgate"].__file__ or "").parent
     speaking = {

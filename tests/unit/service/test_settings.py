@@ -193,7 +193,7 @@ def test_every_setting_has_a_help_text() -> None:
         ("default_window", "-1", "a window must last"),
     ],
 )
-def test_a_number_that_does_not_do_is_told_with_its_bounds_and_with_what_was_typed(
+def test_a_number_out_of_bounds_is_reported_with_its_bounds_and_its_text(
     name: str, text: str, message: str
 ) -> None:
     with pytest.raises(UsageError) as refused:

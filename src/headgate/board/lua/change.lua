@@ -1,9 +1,9 @@
--- change.lua -- keep something that a person has set, or remove it.
+-- change.lua -- store or remove an operator's setting.
 --
 -- KEYS[1]  kept  hash: name -> value        KEYS[2]  ends  sorted set: name -> until_us
 -- KEYS[3]  meta  hash: epoch, revision
--- ARGV[1]  name     ARGV[2]  value, or '' to remove it     ARGV[3]  until_us, or '' when it stays
--- Returns  what was there before, or false
+-- ARGV[1]  name     ARGV[2]  value, or '' to remove it     ARGV[3]  until_us, or '' if it does not expire
+-- Returns  the previous value, or false
 local time = redis.call('TIME')
 local before = redis.call('HGET', KEYS[1], ARGV[1])
 if ARGV[2] == '' then

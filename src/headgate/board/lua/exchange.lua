@@ -1,25 +1,25 @@
--- exchange.lua -- bring one node's part of the board, and take everybody's along.
+-- exchange.lua -- store one node's part of the board, and return everybody's.
 --
 -- KEYS[1]  nodes   hash: node -> beat_us:registered_us:identity
--- KEYS[2]  counts  hash: node#life -> [requests,denied,last,...], the rest being its last seconds up to `last`
---                        gone_requests, gone_denied -> the totals of lives that are over
+-- KEYS[2]  counts  hash: node#life -> [requests,denied,last,...], followed by its last seconds up to `last`
+--                        gone_requests, gone_denied -> the totals of ended lives
 -- KEYS[3]  sheets  hash: name:node -> list
--- KEYS[4]  kept    hash: name -> value; what people have set
--- KEYS[5]  ends    sorted set: name -> until_us, for those that end by themselves
+-- KEYS[4]  kept    hash: name -> value; set by operators
+-- KEYS[5]  ends    sorted set: name -> until_us, for entries that expire
 -- KEYS[6]  meta    hash: epoch, revision, agreed
 -- KEYS[7]  scopes  hash: node#life -> {rule: [last,[...]]}, its last seconds by rule
 -- KEYS[8]  agreed  hash: scope -> epoch:choice, as agree.lua writes it
 -- ARGV[1]  node    ARGV[2]  identity, or '' when no heartbeat is due    ARGV[3]  forget_us
 -- ARGV[4]  this node's counts           ARGV[5]  the revision that the node knows
--- ARGV[6]  node#life: a process that takes the place of a dead one counts from zero, beside what that one had counted
+-- ARGV[6]  node#life: a process that replaces a dead one counts from zero, in its own field
 -- ARGV[7]  this node's last seconds by rule, or '' when it watches none
--- ARGV[8]  the revision of what has been agreed on that the node knows
+-- ARGV[8]  the revision of the agreed choices that the node knows
 -- ARGV[9]… pairs of sheets: name, list
 -- Returns  {now_us, revision, nodes, counts, kept or nothing, scopes, agreed_revision, agreed or nothing};
---          hashes as HGETALL gives them
+--          hashes as returned by HGETALL
 --
--- Everything written is absolute, so that running this twice with the same arguments changes nothing. Nodes that are
--- silent are looked for with a heartbeat only: once a second is once a second for every node there is.
+-- Everything written is absolute, so running this twice with the same arguments changes nothing. Only a heartbeat looks
+-- for silent nodes: looking takes time for every node there is.
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now = string.format('%.0f', now_us)
@@ -31,7 +31,7 @@ local function forget(gone)
     redis.call('HDEL', KEYS[3], 'blocks:' .. gone, 'top:' .. gone, 'figures:' .. gone)
 end
 
--- Add up what was counted by those who have counted nothing lately. Their last seconds have been read by then.
+-- Add counts that have not changed lately to the totals. Their last seconds have been read by then.
 local function settle()
     local counts = redis.call('HGETALL', KEYS[2])
     for i = 1, #counts, 2 do
@@ -47,7 +47,7 @@ local function settle()
     end
 end
 
--- Bring.
+-- Write this node's part.
 redis.call('HSET', KEYS[2], ARGV[6], ARGV[4])
 if ARGV[7] ~= '' then
     redis.call('HSET', KEYS[7], ARGV[6], ARGV[7])
@@ -75,17 +75,17 @@ if identity ~= '' then
     settle()
 end
 
--- Forget what is over.
+-- Drop expired entries.
 local over = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', now, 'LIMIT', 0, 1000)
 for _, name in ipairs(over) do
     redis.call('HDEL', KEYS[4], name)
     redis.call('ZREM', KEYS[5], name)
 end
 
--- Take along.
+-- Read everybody's part.
 redis.call('HSETNX', KEYS[6], 'epoch', time[1] .. '.' .. time[2])
 local count = redis.call('HINCRBY', KEYS[6], 'revision', #over > 0 and 1 or 0)
-redis.call('PEXPIRE', KEYS[6], day_ms) -- A new epoch only means that everybody reads again.
+redis.call('PEXPIRE', KEYS[6], day_ms) -- A new epoch only makes every node read everything again.
 local revision = redis.call('HGET', KEYS[6], 'epoch') .. ':' .. count
 local kept = revision ~= ARGV[5] and redis.call('HGETALL', KEYS[4])
 local changes = redis.call('HGET', KEYS[6], 'agreed') or '0'

@@ -73,12 +73,6 @@ function carried(values) {
   });
 }
 
-/** The level of a value, and the tag that says which threshold it has crossed. */
-function crossed(value, warn, bad, unit) {
-  if (value >= bad) return { level: "bad", tag: `above ${bad} ${unit}` };
-  return value >= warn ? { level: "warn", tag: `above ${warn} ${unit}` } : {};
-}
-
 function figure(id, colours, { value, sub, level = "ok", tag: warning, spark, colour = "soft", threshold, least }) {
   const [title, number, canvas, below] = set($(id), { "data-level": level }).children;
   fill(title, title.firstChild.data, tag(warning, `.${level}`));
@@ -91,7 +85,7 @@ function figure(id, colours, { value, sub, level = "ok", tag: warning, spark, co
 export function drawFigures(colours) {
   const { tick, tables } = shown();
   if (!tick) return;
-  const { traffic, latency_us: { p50, p95, p99 }, choice } = tick;
+  const { traffic, latency_us: { p50, p95, p99 }, choice, levels = {} } = tick; // Older nodes say less.
   const { req_per_sec: rate, deny_rate: share, burst_ratio: burst, total_requests: total } = traffic;
   const past = (name, more = 0) => state.history.values(lastSecond(), state.range + more, name);
   const [allowed, denied] = [past("allowed", 9), past("denied", 9)];
@@ -105,8 +99,7 @@ export function drawFigures(colours) {
   });
   figure("kpi-denied", colours, {
     value: percent(share ?? 0), sub: `${short(rate * share)} /s, ${alone || (keys ? plural(keys, "key") : "no key now")}`,
-    spark: tens(denied).map((sum, at) => (asked[at] ? sum / asked[at] : asked[at])), threshold: 0.5,
-    ...crossed(rate >= 1 ? 100 * share : 0, 10, 50, "%"),
+    spark: tens(denied).map((sum, at) => (asked[at] ? sum / asked[at] : asked[at])), threshold: 0.5, ...levels.denied,
   });
   figure("kpi-burst", colours, {
     value: burst ? burst.toFixed(1) : "–", sub: alone || (burst ? "busiest second to mean" : `under ${enough ?? 20} requests`),
@@ -114,6 +107,6 @@ export function drawFigures(colours) {
   });
   figure("kpi-latency", colours, {
     value: millis(p99), sub: p99 === null ? "nothing was decided" : `p50 ${millis(p50)}, p95 ${millis(p95)} ms`,
-    spark: carried(past("p99_us")), least: 2000, ...crossed(p99 / 1000, 5, 25, "ms"),
+    spark: carried(past("p99_us")), least: 2000, ...levels.latency,
   });
 }

@@ -2,40 +2,33 @@
 
 import { ask, wordsFor } from "./api.js";
 import { $, bar, el, field, fill, icon, keyText, onSubmit, plainKey, reasonField, select, set } from "./dom.js";
-import { algorithmName, capitalised, clockTime, countdown, duration, momentOf, rateWords, sentence, SPAN_OPTIONS, whole, WINDOW_OPTIONS } from "./format.js";
+import { algorithmName, clockTime, countdown, duration, momentOf, rateWords, sentence, SPAN_OPTIONS, whole, WINDOW_OPTIONS } from "./format.js";
 import { keyButton, recentKeys, remember } from "./keys.js";
 import { announce, forOperators, mayOperate, now, state } from "./state.js";
 
 let key = null;
-let view = null;
 let answer = null;
 let timer = 0;
 
 /** Show a key; without one, those that were looked at before. */
 export function inspect(wanted) {
-  key = wanted;
+  key = wanted || null;
   answer = null;
   clearTimeout(timer);
-  if (key) {
-    remember(key);
-    build();
-    look();
-  } else {
-    $("panel-inspect").replaceChildren(el("div.pad.soft",
-      el("p", "Find a key, or choose one from a list, to see why it is denied, when it passes, and what to do about it."), el("div.recent", recentKeys().map((one) => keyButton(one, keyText(one))))));
+  set($("no-key"), { hidden: key !== null });
+  set($("inspected"), { hidden: key === null });
+  if (key === null) {
+    fill($("recent"), recentKeys().map((one) => keyButton(one, keyText(one))));
+    return;
   }
-}
-
-function build() {
-  view = { answer: el("div.answer", { "data-testid": "key-answer" }, el("p.soft", "Asking …")), limits: el("div"), settings: el("div"), form: el("div"), result: el("div", { role: "status" }) };
-  const act = (name, kind, make) => el(`button.plain${kind}`, { "data-testid": `act-${name}`, onclick: ({ currentTarget }) => open(currentTarget, make) }, capitalised(name));
-  const tool = (name, label, onclick) => el("button.icon", { "aria-label": label, onclick }, icon(name));
-  const copy = () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {});
-  view.acts = [act("reset", "", resetForm), act("override", "", overrideForm), act("ban", ".bad", banForm)];
+  remember(key);
   close();
-  $("panel-inspect").replaceChildren(el("div.pad",
-    el("div.pair.inspected", el("h2", keyText(key)), el("span", tool("copy", "Copy the key", copy), tool("close", "Close", () => (location.hash = "#keys")))),
-    view.answer, view.limits, view.settings, el("div.acts", view.acts), view.form, view.result, explainer()));
+  fill($("inspected-key"), keyText(key));
+  fill($("answer"), el("p.soft", "Asking …"));
+  $("answer").classList.remove("denied");
+  for (const id of ["limits", "settings", "act-result", "explained"]) fill($(id));
+  for (const [name, prefix] of [["ip", "ip:"], ["user_id", "user:"]]) $("explain").elements[name].value = key.startsWith(prefix) ? key.slice(prefix.length) : "";
+  look();
 }
 
 /** Ask again every second while the panel is open. */
@@ -50,9 +43,9 @@ async function look() {
       draw();
     } catch (error) {
       if (asked !== key) return;
-      view.answer.classList.add("denied");
-      fill(view.answer, el("p", error.status === 503 ? "The store does not answer, so nobody knows what this key has used." : wordsFor(error)));
-      for (const part of [view.limits, view.settings]) fill(part);
+      $("answer").classList.add("denied");
+      fill($("answer"), el("p", error.status === 503 ? "The store does not answer, so nobody knows what this key has used." : wordsFor(error)));
+      for (const id of ["limits", "settings"]) fill($(id));
     }
   }
   timer = setTimeout(look, 1000);
@@ -61,30 +54,27 @@ async function look() {
 function draw() {
   const { allowed, passes_after: after, limits, ban } = answer;
   const why = ban ? `banned by ${ban.by || "somebody"}: ${ban.reason}` : answer.why;
-  const left = Math.min(...limits.filter((one) => one.enforced !== false).map((one) => one.remaining));
   const window = Math.max(1, ...limits.filter((one) => !one.allowed).map((one) => one.window));
-  const [title, when] = allowed ? ["Allowed", Number.isFinite(left) ? `${whole(left)} left` : ""] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
+  const [title, when] = allowed ? ["Allowed", answer.remaining === null ? "" : `${whole(answer.remaining)} left`] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
   const isName = limits.some(({ rule }) => rule && why.startsWith(rule)); // The name of a rule stays as it is.
-  view.answer.classList.toggle("denied", !allowed);
-  fill(view.answer,
+  $("answer").classList.toggle("denied", !allowed);
+  fill($("answer"),
     el("div.pair", el("h3", title), el("span", when)),
     el("p.break", plainKey(isName ? why[0] + sentence(why).slice(1) : sentence(why))),
     !allowed && bar("drain", after === null ? 1 : after / window));
-  fill(view.limits, limits.map(limitBlock));
-  fill(view.settings, settings());
-  view.acts.forEach(forOperators);
-  if (!mayOperate() && !view.result.textContent) view.result.append(el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
+  fill($("limits"), limits.map(limitBlock));
+  fill($("settings"), settings());
+  [...$("acts").children].forEach(forOperators);
+  if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
 }
 
-const ORIGINS = { default: "the default", check: "named by checks", key: "its own limit", override: "an override" };
-const wordsOf = (one) => one.said ?? rateWords(one.limit, one.window);
-
 function limitBlock(one) {
-  const note = one.enforced === false ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";
+  const note = !one.enforced ? "shadow: never denies" : one.backoff_level ? `level ${one.backoff_level}` : one.allowed ? "" : "denies";
   return el(one.allowed ? "div.limit" : "div.limit.denied",
-    el("div.pair", el("b", one.rule ?? ORIGINS[one.from] ?? one.from), el("span.sub", `${wordsOf(one)}, ${algorithmName(one.algorithm).toLowerCase()}`)),
+    el("div.pair", el("b", one.name), el("span.sub", `${one.said}, ${algorithmName(one.algorithm).toLowerCase()}`)),
     bar("use", one.limit ? one.used / one.limit : 1),
     el("div.pair.sub", el("span", el("b", `${whole(one.used)} of ${whole(one.limit)}`), " used"), el("span", note)),
+    one.rights && el("p.sub", sentence(one.rights.said)),
     one.candidates && el("ul.candidates", one.candidates.map(candidate)));
 }
 
@@ -95,29 +85,22 @@ function candidate({ algorithm, decides, remaining, allowed, passes_after: after
 
 /** What people have set for the key. */
 function settings() {
-  const { ban, override, rule_overrides: ofRules, own_limit: own, complete } = answer;
-  const line = (what, { by, until, reason, rule }, undo) => {
-    const path = `${pathOf(undo)}?reason=undone%20on%20the%20dashboard${rule ? `&rule=${encodeURIComponent(rule)}` : ""}`;
+  const lines = (answer.settings ?? []).map(({ what, by, until, reason, undo, rule }) => {
     const end = until ? `until ${clockTime(momentOf(until))}` : "until it is removed";
-    return el("p.sub.pair", el("span.break", el("b", what), ` by ${by || "an operator"}, ${end}${reason ? `: ${reason}` : ""}`),
-      undo && mayOperate() ? el("button.link", { onclick: () => change("DELETE", path, undefined, `${what} is undone.`) }, "Undo") : el("span"));
-  };
-  const rate = ({ limit, window_ms: window }) => rateWords(limit, window / 1000);
-  const lines = [];
-  if (ban) lines.push(line("Banned", ban, "bans"));
-  if (override) lines.push(line(rate(override), override, "overrides"));
-  for (const one of ofRules ?? []) lines.push(line(`${rate(one)} of ${one.rule}`, one, "overrides"));
-  if (own) lines.push(line(`Its own limit, ${rate(own)},`, own));
+    const path = `${pathOf(undo)}?reason=undone%20on%20the%20dashboard${rule ? `&rule=${encodeURIComponent(rule)}` : ""}`;
+    const button = el("button.link", { onclick: () => change("DELETE", path, undefined, `${what} is undone.`) }, "Undo");
+    return el("p.sub.pair", el("span.break", el("b", what), ` by ${by}, ${end}${reason ? `: ${reason}` : ""}`), undo && mayOperate() ? button : el("span"));
+  });
   if (!lines.length) lines.push(el("p.sub", "This key has no ban, override or own limit."));
-  if (complete === false) lines.push(el("p.sub", "Checks may have named other limits for it that this node does not know."));
+  if (!answer.complete) lines.push(el("p.sub", "Checks may have named other limits for it that this node does not know."));
   return lines;
 }
 
 const pathOf = (kind) => `/api/${kind}/${encodeURIComponent(key)}`;
 
 function close() {
-  for (const one of view.acts) set(one, { "aria-expanded": "false" });
-  view.form.replaceChildren();
+  for (const button of $("acts").children) set(button, { "aria-expanded": "false" });
+  $("act-form").replaceChildren();
 }
 
 function open(button, make) {
@@ -125,8 +108,8 @@ function open(button, make) {
   close();
   if (wasOpen) return;
   set(button, { "aria-expanded": "true" });
-  view.form.append(make());
-  view.form.querySelector("input, select, button").focus();
+  $("act-form").append(make());
+  $("act-form").querySelector("input, select, button").focus();
 }
 
 /** A form whose button says what will happen. */
@@ -140,7 +123,7 @@ function form(title, fields, label, act) {
 }
 
 function resetForm() {
-  const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? wordsOf(one)}`) ?? [];
+  const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? one.said}`) ?? [];
   return form("Forget what it has used", [el("p.sub", used.length ? `This forgets: ${used.join("; ")}.` : "It has used nothing that is known here.")],
     () => "Reset it", ({ reason }) => change("POST", "/api/reset", { key, reason }, "What it had used is forgotten."));
 }
@@ -170,30 +153,29 @@ async function change(method, path, body, done) {
   try {
     let { cursor } = await ask(method, path, body);
     while (cursor) ({ cursor } = await ask(method, path, { ...body, cursor }));
-    view.result.replaceChildren(el("p", `${clockTime(now())} ${done}`));
+    fill($("act-result"), el("p", `${clockTime(now())} ${done}`));
     announce(done);
     close();
     look();
   } catch (error) {
-    view.result.replaceChildren(el("p.problem", wordsFor(error)));
+    fill($("act-result"), el("p.problem", wordsFor(error)));
   }
 }
 
 /** What every rule says to a request. */
-function explainer() {
-  const result = el("div", { role: "status" });
-  const after = (prefix) => ({ value: key.startsWith(prefix) ? key.slice(prefix.length) : "" });
-  const made = el("form",
-    el("div.fields", field("method", "Method", { value: "GET" }), field("path", "Path", { value: "/" })),
-    el("div.fields", field("ip", "Address", after("ip:")), field("user_id", "User", after("user:"))), el("button.plain", { type: "submit" }, "Explain"));
-  onSubmit(made, async (values) => {
-    const request = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
-    try {
-      const { allowed, why, trace } = await ask("POST", "/api/explain", { request });
-      result.replaceChildren(el("p", el("b", allowed ? "Allowed: " : "Denied: "), why), ...trace.rules.map((one) => el("p.sub.break", el("b", one.rule), ` ${one.outcome}: ${one.why}`)));
-    } catch (error) {
-      result.replaceChildren(el("p.problem", wordsFor(error)));
-    }
-  });
-  return el("details", el("summary", "Explain a request"), made, result);
+async function explain(values) {
+  const request = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ""));
+  try {
+    const { allowed, why, trace } = await ask("POST", "/api/explain", { request });
+    fill($("explained"), el("p", el("b", allowed ? "Allowed: " : "Denied: "), why), trace.rules.map((one) => el("p.sub.break", el("b", one.rule), ` ${one.outcome}: ${one.why}`)));
+  } catch (error) {
+    fill($("explained"), el("p.problem", wordsFor(error)));
+  }
+}
+
+export function startInspector() {
+  const forms = [resetForm, overrideForm, banForm];
+  [...$("acts").children].forEach((button, at) => button.addEventListener("click", () => open(button, forms[at])));
+  $("copy-key").addEventListener("click", () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {}));
+  onSubmit($("explain"), explain);
 }

@@ -4,6 +4,7 @@ import { palette } from "./chart.js";
 import { drawDecisions } from "./decisions.js";
 import { Feed } from "./feed.js";
 import { drawConnection, drawFigures, drawVerdict } from "./figures.js";
+import { startInspector } from "./inspect.js";
 import { drawKeys } from "./keys.js";
 import { lock, selectTab, startShell, unlock } from "./shell.js";
 import { drawSimulator, startSimulator, stopSimulation } from "./simulate.js";
@@ -71,6 +72,7 @@ function onTheme() {
 }
 
 state.link = new Feed({ onFrame, onState, onLocked: lock });
+startInspector();
 startSimulator();
 startTimeline(draw);
 startShell({ draw, connect: () => state.link.start(), onTheme });

@@ -3,7 +3,7 @@
 import { send, wordsFor } from "./api.js";
 import { drawTimeline } from "./chart.js";
 import { $, el, field, fill, icon, onSubmit } from "./dom.js";
-import { algorithmName, capitalised, clockTime, rateWords, short, shortName, whole } from "./format.js";
+import { algorithmName, capitalised, clockTime, short, shortName, whole } from "./format.js";
 import { announce, now, state } from "./state.js";
 import { closeUp } from "./timeline.js";
 
@@ -26,7 +26,7 @@ let isOwnOpen = false;
 /** `results` says how each shape ended, {words, algorithm, isDone}; `log` what happened, {at, algorithm, text}. */
 function newStory() {
   const name = crypto.getRandomValues(new Uint32Array(1))[0].toString(36).slice(0, 4).padStart(4, "0");
-  return { key: `sim:${name}`, seconds: new Map(), sent: 0, allowed: 0, denied: 0, last: null, results: {}, log: [] };
+  return { key: `sim:${name}`, seconds: new Map(), sent: 0, allowed: 0, denied: 0, answer: "", results: {}, log: [] };
 }
 
 function tell(text, algorithm) {
@@ -66,7 +66,7 @@ async function* lines(body) {
   }
 }
 
-function second({ at, sent, allowed, denied, last }) {
+function second({ at, sent, allowed, denied, text, answer }) {
   const place = Math.floor(at);
   const [up, down] = story.seconds.get(place) ?? [0, 0];
   story.seconds.set(place, [up + allowed, down + denied]);
@@ -76,10 +76,8 @@ function second({ at, sent, allowed, denied, last }) {
     one.allowed += allowed;
     one.denied += denied;
   }
-  story.last = last ?? story.last;
-  const share = denied === sent ? "All are denied" : denied ? `${whole(denied)} of them denied` : "All are allowed";
-  const left = last?.remaining ? `has ${whole(last.remaining)} of ${story.limit} left` : `has used all of its ${story.limit}`;
-  if (sent) state.simulation = `A simulation sends ${whole(sent)} requests a second. ${share}: ${story.key} ${left}.`;
+  story.answer = answer;
+  if (sent) state.simulation = text;
 }
 
 function switched({ to, reason, after }) {
@@ -107,7 +105,7 @@ function ended({ why, problem, algorithm = state.tick.choice.algorithm }) {
   closeUp(20);
 }
 
-const EVENTS = { started: ({ limit, window }) => (story.limit = rateWords(limit, window)), second, switch: switched, ended };
+const EVENTS = { started: ({ said }) => (story.limit = said), second, switch: switched, ended };
 
 export const stopSimulation = () => running?.stop();
 
@@ -134,12 +132,6 @@ function ownForm() {
   return onSubmit(form, (values) => run("own", Object.fromEntries(Object.entries(values).map(([name, value]) => [name, Number(value)]))));
 }
 
-function lastAnswer() {
-  if (!story.last) return "";
-  const { allowed, remaining, backoff_level: level, retry_after: after } = story.last;
-  return `Last answer: ${allowed ? `allowed, ${whole(remaining)} left` : `denied${level ? `, level ${level}` : ""}, again in ${short(after)} s`}.`;
-}
-
 function startOver() {
   story = newStory();
   drawSimulator();
@@ -149,7 +141,7 @@ function runBox() {
   const button = running ? el("button.plain.bad", { "data-testid": "sim-stop", onclick: stopSimulation }, "Stop") : el("button.link", { onclick: startOver }, "New key");
   const totals = ["sent", "allowed", "denied"].map((name) => el("div", el("dt", capitalised(name)), el("dd", whole(story[name]))));
   return el("div.box.run", el("div.pair", el("h3", el("b", story.limit ? `${story.key}, ${story.limit}` : story.key)), el("span", button)),
-    el("canvas", { "aria-hidden": "true" }), el("dl.totals", totals), el("p.sub", lastAnswer()));
+    el("canvas", { "aria-hidden": "true" }), el("dl.totals", totals), el("p.sub", story.answer));
 }
 
 function logLine({ at, algorithm, text }) {

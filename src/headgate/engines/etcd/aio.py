@@ -1,11 +1,11 @@
-"""The etcd engine for asyncio: finds the shard of a key, and decides there or asks the node that owns it.
+"""The async etcd engine: finds the shard of a key, and decides there or asks the node that owns it.
 
-A hit on a shard of this node takes no coroutine: a decision that rests on nothing unconfirmed is returned, any other is
-a future that the commit resolves. Everything that is unusual (a shard that is not here, a late commit, a lease that is
-not renewed) waits in `_later` for as long as the caller's deadline lasts.
+A hit on a shard of this node needs no coroutine: a decision that depends on nothing unconfirmed is returned, any other
+is a future that the commit resolves. Everything unusual (a shard that is not here, a late commit, a lease that is not
+renewed) waits in `_hit_later` until the caller's deadline.
 
-A request over several shards goes step by step, as over the slots of a Redis Cluster (see `cross_slot.py`). Where this
-node owns all of them nobody comes between the steps, and one commit carries all of it.
+A request over several shards runs step by step, as over the slots of a Redis Cluster (see `cross_slot.py`). If this
+node owns all of them, nothing comes between the steps, and one commit contains all of it.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from .transactions import Store
 
 MOST_NUMBERS: Final = 200_000
-"""Keys whose shards are remembered; to hash a key costs as much as to decide."""
+"""How many keys have their shard cached; hashing a key costs as much as a decision."""
 PEER_PART: Final = 0.75
-"""Of the deadline, so that the node that asked hears what became of its call."""
+"""The part of the deadline that a peer may use, so that the asking node gets its answer in time."""
 LOOK_AGAIN_S: Final = 0.05
 
 
 class AsyncEtcdEngine:
-    """Keeps states on etcd, with this process as one of the nodes. Lives in one event loop.
+    """Stores states on etcd, with this process as one of the nodes. Lives in one event loop.
 
-    `connect` makes what speaks to etcd.
+    `connect` creates the client for etcd.
     """
 
     nowait = None
@@ -72,7 +72,7 @@ class AsyncEtcdEngine:
         self._numbers: dict[str, int] = {}
         self._forms: dict[tuple[str, str | None, Limit], int] = {}
         self._forwards = True
-        """Whether it asks other nodes; not on behalf of another node."""
+        """Whether it asks other nodes; false when it answers another node."""
 
     def scoped(self, namespace: str) -> Self:
         """The same node, under another namespace."""
@@ -82,11 +82,11 @@ class AsyncEtcdEngine:
 
     @property
     def peer_commands(self) -> dict[bytes, Handler]:
-        """What other nodes may ask over the Redis port of this one."""
+        """The commands for other nodes, on the Redis port of this one."""
         return {} if not self.options.listen else {PEER: peer_handler(self)}
 
     def for_peers(self) -> Self:
-        """The same node as other nodes see it: it answers for its own shards, and sooner than they give up."""
+        """The same node for calls of other nodes: it answers for its own shards only, and before they give up."""
         twin = copy.copy(self)
         twin._namespace, twin._forwards = "", False
         return twin
@@ -204,7 +204,7 @@ class AsyncEtcdEngine:
                 return None
 
     async def look(self, request: ChargeSet, ends: float | None = None) -> Decision:
-        """What a request in one shard would be answered if it were denied elsewhere; nothing changes."""
+        """The answer that a request in one shard would get if it were denied elsewhere; nothing changes."""
         await self.nodes.ready(self._ends())
         number = self._number(request.charges[0].key)
         decision: Decision = await self._at(
@@ -236,7 +236,7 @@ class AsyncEtcdEngine:
     # The other verbs
 
     async def settle(self, token: str, actual: int | Sequence[int]) -> bool:
-        """Correct a reservation to what was really used, once."""
+        """Correct a reservation to the actual cost, once."""
         used = require_costs(actual)
         pieces = pieces_of(token)
         if len(pieces) == 1:
@@ -269,21 +269,21 @@ class AsyncEtcdEngine:
             await self._settle_one(name, self._number(piece.request.charges[0].key), (0,))
 
     async def leave_line(self, decision: Decision) -> None:
-        """Give back a place in line, once nobody is left behind it."""
+        """Give up a place in line; it is given back once nobody waits behind it."""
         if decision.context.mark is not None:
             await self._of_key(decision.key, "leave_line", decision)
 
     async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
-        """Hold on to slots for another while."""
+        """Hold slots for another term."""
         held: bool = await self._of_key(key, "renew", key, limit, token, rule)
         return held
 
     async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
-        """Let go of slots."""
+        """Release slots."""
         await self._of_key(key, "release", key, limit, token, rule)
 
     async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
-        """What the key has used, and what taking one unit would be answered."""
+        """What the key has used, and the answer that a hit of one unit would get."""
         usage: Usage = await self._of_key(key, "usage", key, limit, rule)
         return usage
 
@@ -292,7 +292,7 @@ class AsyncEtcdEngine:
         await self._of_key(key, "reset", key, limit, rule)
 
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
-        """Keys in use, shard by shard; the cursor says in which, and where in it."""
+        """Keys in use, shard by shard; the cursor names the shard and the position in it."""
         require_page(prefix, cursor, limit)
         number, inner = place_of(cursor)
         await self.nodes.ready(self._ends())
@@ -315,17 +315,17 @@ class AsyncEtcdEngine:
         return KeyPage(entries, "")
 
     async def hand_over(self) -> None:
-        """Have other nodes decide what this one owns, if there are any; it can be asked as before."""
+        """Let other nodes take over this node's shards, if there are any; it can still be called."""
         await self.nodes.hand_over()
 
     async def aclose(self) -> None:
-        """Hand over what this node owns, and leave the cluster."""
+        """Hand over this node's shards, and leave the cluster."""
         await self.nodes.leave()
 
     # Where a shard is
 
     async def _of_key(self, key: str, verb: str, *arguments: Any) -> Any:
-        """A verb that is about one key, wherever that is."""
+        """Run a verb about a single key, on whichever node owns it."""
         require_key(key)
         await self.nodes.ready(self._ends())
         number = self._number(key)
@@ -347,7 +347,7 @@ class AsyncEtcdEngine:
         ends: float | None = None,
         request: ChargeSet | None = None,
     ) -> Any:
-        """Call the engine of a shard, and wait until what the answer rests on is in etcd; or ask its owner."""
+        """Call the engine of a shard and wait until its answer is confirmed, or ask the shard's owner."""
         if ends is None:
             ends = self._ends()
         node, serving = self.nodes.of(number), self.nodes.serving
@@ -374,11 +374,11 @@ class AsyncEtcdEngine:
                 own.map_changed.set()
             if loop.time() >= ends:
                 raise _refusal(node, shard, own)
-            # Nobody rings when the time has come at which a lease or a commit is late.
+            # There is no event for a lease or a commit becoming late, so look again in time.
             await node.changed.wait(min(ends - loop.time(), LOOK_AGAIN_S))
 
     def _is_confirmed(self, shard: Shard, request: ChargeSet | None, value: Any) -> bool:
-        """Whether an answer rests on nothing that is not in etcd yet."""
+        """Whether an answer depends only on what is confirmed in etcd."""
         if request is None or request.reserve_us or value.context.degraded:
             return shard.is_confirmed
         for charge in request.charges:
@@ -408,14 +408,14 @@ class AsyncEtcdEngine:
 
 
 def _refusal(node: EtcdNode, shard: Shard | None, own: Incarnation) -> EngineError:
-    """Why nothing was decided: other keys are fine if only this one's shard is not here."""
+    """Why nothing was decided; a `partial` error if only this shard is affected."""
     error = node.unreachable() if shard is None else not_decided("etcd is late")
     error.partial = node.others_work() or (shard is None and own.is_open())
     return error
 
 
 async def _within(answer: Awaitable[Any], ends: float) -> Any:
-    """The answer of another node, or that nobody knows once the time is over."""
+    """The answer of another node, or an error that its outcome is unknown when the time is over."""
     try:
         async with asyncio.timeout_at(ends):
             return await answer

@@ -1,8 +1,8 @@
-"""Who should own which shard: the same answer on every node that sees the same map.
+"""Which node should own which shard: the same answer on every node that sees the same map.
 
-A node keeps the shards that it holds, up to a fair share; the others go by rendezvous hashing to nodes with room. So a
-node that dies moves only its own shards, one that joins takes only what is above the others' share, and loads differ by
-one shard at most. Moves that are under way do not change where the rest goes.
+A node keeps the shards that it holds, up to a fair share; the rest go by rendezvous hashing to nodes with room. So a
+node that dies moves only its own shards, one that joins takes only what exceeds the fair share of others, and loads
+differ by at most one shard. Moves under way do not change where the rest goes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def assign(cluster: ClusterMap, numbers: Sequence[int]) -> dict[int, str]:
-    """The incarnation that each shard should belong to; nothing if no node can own any."""
+    """The incarnation that each shard should belong to; empty if no node can own any."""
     nodes = sorted(member.incarnation for member in cluster.members.values() if member.address)
     if not nodes:
         return {}
@@ -28,8 +28,8 @@ def assign(cluster: ClusterMap, numbers: Sequence[int]) -> dict[int, str]:
         if holder in held:
             held[holder].append(shard)
     least, more = divmod(len(numbers), len(nodes))
-    # Nodes that hold more than the others may have are the first to keep one more: then the fewest shards move. Nothing
-    # else about their load counts, because it changes with every move.
+    # Nodes that hold more than the minimum are the first to keep one more: that moves the fewest shards. Their load
+    # does not matter otherwise, because it changes with every move.
     in_order = sorted(nodes, key=lambda node: (len(held[node]) <= least, node))
     room = {node: least + (place < more) for place, node in enumerate(in_order)}
     for node, own in held.items():

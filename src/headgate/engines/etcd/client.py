@@ -1,12 +1,12 @@
-"""A thin client for etcd: one channel per server, own deadlines, and no call that is repeated in secret.
+"""A thin client for etcd: one channel per server, explicit deadlines, and no hidden retries.
 
 Calls go to one server until it fails; then to the next. A server that let a call time out, or that cannot be reached,
-is passed over for a while. Every call says `hasleader`, so a server that is cut off from the others answers at once
-that it knows no leader, instead of not at all.
+is avoided for a while. Every call requires `hasleader`, so a server that is cut off from the others reports at once
+that it has no leader, instead of hanging.
 
-Transactions can be **hedged**: one that has no answer after a while goes to another server as well, and the first
-answer counts. So a server that hangs costs that while, and not the whole time limit. Only for transactions that may be
-carried out twice, which ours are.
+Transactions are **hedged**: if there is no answer after a while, the same transaction goes to another server as well,
+and the first answer counts. So a server that hangs costs only that while, not the whole timeout. This is safe because
+these transactions may be carried out twice.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 CALL_S: Final = 2.0
 HEDGE_S: Final = 0.05
 SHUN_S: Final = 5.0
-"""How long a server that failed is asked last."""
+"""How long a server that failed is tried last."""
 PAGE: Final = 256
 SILENCE_S: Final = 5.0
-"""After this long without any answer, heartbeats included, a watch counts as broken."""
+"""A watch without any answer for this long, heartbeats included, counts as broken."""
 MAX_MESSAGE_BYTES: Final = 512 * 1024 * 1024
 CHANNEL: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -55,7 +55,7 @@ CHANNEL: Final = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.enable_retries", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # A channel of our own, not one shared by address.
+    ("grpc.use_local_subchannel_pool", 1),  # A separate channel, not one shared by address.
 )
 METHODS: Final = {
     "Range": ("KV/Range", messages.RangeRequest, messages.RangeResponse),
@@ -71,7 +71,7 @@ METHODS: Final = {
     ),
 }
 NOT_SENT: Final = ("failed to connect", "no leader", "connections to all backends failing")
-"""What an UNAVAILABLE says when the request was certainly not carried out."""
+"""Messages of an UNAVAILABLE that prove the request was not carried out."""
 TOKEN_IS_OLD: Final = ("invalid auth token", "revision in header is old")
 NO_SUCH_LEASE: Final = "requested lease not found"
 _CODE = grpc.StatusCode
@@ -92,9 +92,9 @@ class AsyncEtcdClient:
         conditions: Sequence[Condition],
         operations: Sequence[Operation],
         *,
-        timeout: float = CALL_S,  # noqa: ASYNC109 - gRPC has deadlines of its own
+        timeout: float = CALL_S,  # noqa: ASYNC109 - gRPC has its own deadlines
     ) -> TransactionResult:
-        """Carry out all operations if all conditions hold; hedged, so it must bear to be carried out twice."""
+        """Carry out all operations if all conditions hold; hedged, so they must be safe to carry out twice."""
         request = messages.TxnRequest(
             compare=[_compared(one) for one in conditions],
             success=[_operation(one) for one in operations],
@@ -109,9 +109,9 @@ class AsyncEtcdClient:
         known: Sequence[Condition],
         others: Sequence[str],
     ) -> Exchanged:
-        """Write, and read all keys that begin with `prefix`; with `others` too, unless all is as it is known.
+        """Write, and read all keys that begin with `prefix`; also `others`, unless `known` holds.
 
-        It is one step, and sent once only.
+        Atomic, and sent only once.
         """
         usual = [*map(_operation, operations), _reading(prefix)]
         request = messages.TxnRequest(
@@ -129,7 +129,7 @@ class AsyncEtcdClient:
         return Exchanged(reply.succeeded, found, reply.header.revision)
 
     async def replace(self, key: str, operations: Sequence[Operation]) -> bytes | None:
-        """Write, and return what was at `key` before. It is one step, and sent once only."""
+        """Write, and return the previous value of `key`. Atomic, and sent only once."""
         before = messages.RequestOp(request_range=messages.RangeRequest(key=key.encode()))
         request = messages.TxnRequest(success=[before, *map(_operation, operations)])
         reply = await self._ask("Txn", request)
@@ -152,12 +152,12 @@ class AsyncEtcdClient:
             key = items[-1].key + "\0"
 
     async def grant(self, ttl_s: float) -> tuple[int, float]:
-        """A new lease, and for how long it was granted."""
+        """Create a lease; returns its id and its actual TTL."""
         reply = await self._ask("Grant", messages.LeaseGrantRequest(TTL=max(1, round(ttl_s))))
         return reply.ID, float(reply.TTL)
 
     async def keep_alive(self, lease: int, timeout: float) -> bool:  # noqa: ASYNC109
-        """Renew a lease; false if there is none (any more)."""
+        """Renew a lease; false if it does not exist (any more)."""
         problem: Exception | None = None
         for server in self._in_order():
             call = server.keep_alive(metadata=await self._metadata())
@@ -175,7 +175,7 @@ class AsyncEtcdClient:
         raise NotDone(f"no server renews the lease ({problem})")
 
     async def revoke(self, lease: int) -> None:
-        """End a lease, and with it the keys that it holds; one that has ended already is fine."""
+        """End a lease, which deletes its keys; no error if it has ended already."""
         try:
             await self._ask("Revoke", messages.LeaseRevokeRequest(ID=lease))
         except NotDone as error:
@@ -183,16 +183,16 @@ class AsyncEtcdClient:
                 raise
 
     async def compact(self, revision: int) -> None:
-        """Forget the history before a revision; somebody may have done so already."""
+        """Drop the history before a revision; no error if that is done already."""
         with contextlib.suppress(NotDone):
             await self._ask("Compact", messages.CompactionRequest(revision=revision))
 
     async def version(self) -> str:
-        """The version of a server that answers."""
+        """The version of the server that answers."""
         return str((await self._ask("Status", messages.StatusRequest())).version)
 
     async def watch(self, prefix: str, revision: int) -> AsyncIterator[None]:
-        """Tell that something under `prefix` may have changed after `revision`; ends when the server falls silent."""
+        """Yield when something under `prefix` may have changed after `revision`; ends when the server goes silent."""
         server = self._in_order()[0]
         call = server.watch(metadata=await self._metadata())
         create = messages.WatchCreateRequest(
@@ -213,7 +213,7 @@ class AsyncEtcdClient:
 
     @staticmethod
     async def _next_event(call: Any) -> Any:
-        """The next reply on a watch. A server that hangs looks like one with nothing to tell, so it is asked."""
+        """The next reply on a watch. A hanging server looks like an idle one, so it is asked for progress."""
         reading = asyncio.ensure_future(call.read())
         try:
             for _ in range(2):
@@ -231,12 +231,12 @@ class AsyncEtcdClient:
         await asyncio.gather(*(server.channel.close() for server in self._servers))
 
     def _in_order(self) -> list[_EtcdChannel]:
-        """Every server, those that failed lately last."""
+        """All servers, those that failed recently last."""
         now = time.monotonic()
         return sorted(self._servers, key=lambda server: max(0.0, server.shunned_until - now))
 
     async def _ask(self, method: str, request: Any, timeout: float = CALL_S) -> Any:  # noqa: ASYNC109
-        """Ask one server after the other, until one has carried it out or may have."""
+        """Try one server after another, until one has carried the call out, or may have."""
         problem = NotDone("there is no server")
         for server in self._in_order():
             try:
@@ -248,7 +248,7 @@ class AsyncEtcdClient:
         raise problem
 
     async def _hedged(self, method: str, request: Any, timeout: float) -> Any:  # noqa: ASYNC109
-        """Ask the next server as well when one takes long; the first answer counts."""
+        """Try the next server as well if one takes long; the first answer counts."""
         unsure: Unsure | None = None
         problem: NotDone | None = None
         calls: set[asyncio.Task[Any]] = set()
@@ -361,7 +361,7 @@ class _EtcdChannel:
 
 
 def _explain(error: grpc.RpcError) -> NoReturn:
-    """Raise what a failed call means: whether it may have been carried out."""
+    """Raise what a failed call means: certainly not carried out, or perhaps."""
     code, said = error.code(), str(error.details())
     message = f"etcd does not answer: {code.name.lower()}, {said}"
     if code == _CODE.UNAVAILABLE and any(words in said for words in NOT_SENT):

@@ -1,12 +1,12 @@
-"""One clock for all nodes: so that a shard that moves does not move in time.
+"""One clock for all nodes, so that a shard that moves does not move in time.
 
-A node whose clock is ahead would hand out at once what the time between is worth when it takes over a shard. So the
-oldest node is the clock, and the others go by what it says; it goes by its own wall clock. Corrections are slewed: the
-clock runs a little faster or slower until they are made, and never goes back. `not_before` keeps it ahead of what the
-last owner wrote.
+A node whose clock is ahead would, on taking over a shard, hand out at once the units of the time in between. So the
+oldest node is the reference: it uses its own wall clock, and the others follow it. Corrections are slewed: the clock
+runs a little faster or slower until they are made, and never goes back. `not_before` keeps it from falling behind what
+the last owner wrote.
 
-An answer is older than the moment at which it arrives, nobody knows by how much. It is taken as if it had been given
-just then. So a clock that was set by it is behind the other by the way back, and never ahead of it: to be behind gives
+An answer is always older than the moment at which it arrives, by an unknown time. It is treated as if it had just been
+sent. So a clock set by it is behind the reference by the time of the way back, and never ahead: being behind gives
 nothing away.
 """
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 US_PER_SECOND: Final = 1_000_000
 SLEW: Final = 500
-"""In parts per million: how much faster or slower the clock runs while it is corrected."""
+"""How much faster or slower the clock runs during a correction, in parts per million."""
 
 
 class TimeAnswer(NamedTuple):
-    """What time it is on another node, and when that was heard here."""
+    """The time on another node, and when the answer arrived here."""
 
     there_us: int
     heard_us: int
 
 
 def ahead_us(answers: Iterable[TimeAnswer]) -> int:
-    """How far the other clock is certainly ahead of this one, or behind it at most."""
+    """How far the other clock is ahead of this one at least, or behind it at most."""
     return max(one.there_us - one.heard_us for one in answers)
 
 
 class ClusterClock:
-    """A `Clock` that can be set, gently. `ticks` counts from the epoch, so engines need not know when it is set."""
+    """A `Clock` that can be adjusted smoothly. `ticks` counts from the epoch, so engines need not know about that."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ClusterClock:
         self._monotonic_ns = monotonic_ns
         self._wall_ns = wall_ns
         self._offset_ns = wall_ns() - monotonic_ns()
-        """From the monotonic clock to this one, without the correction under way."""
+        """The offset from the monotonic clock, without the correction under way."""
         self._correction_ns = 0
         self._since_ns = 0
         self.ticks: Callable[[], int] = self._ticks
@@ -60,7 +60,7 @@ class ClusterClock:
         return now_ns + self._offset_ns + self._corrected_ns(now_ns)
 
     def _corrected_ns(self, now_ns: int) -> int:
-        """How much of the correction has been made by now."""
+        """How much of the correction has been made so far."""
         made = (now_ns - self._since_ns) * SLEW // 1_000_000
         return (
             min(made, self._correction_ns)
@@ -73,19 +73,19 @@ class ClusterClock:
         return self._ticks() // 1000
 
     def jump_to(self, now_us: int) -> None:
-        """Be at this time, forward or back: for a node that decides nothing yet."""
+        """Jump to this time, forward or back: for a node that does not decide yet."""
         self._correction_ns = 0
         self._offset_ns = now_us * 1000 - self._monotonic_ns()
 
     def slew_to(self, now_us: int) -> None:
-        """Be at this time by and by."""
+        """Approach this time gradually."""
         now_ns = self._monotonic_ns()
         self._offset_ns += self._corrected_ns(now_ns) if self._correction_ns else 0
         self._since_ns = now_ns
         self._correction_ns = now_us * 1000 - (now_ns + self._offset_ns)
 
     def follow_wall(self) -> None:
-        """Go by the wall clock of this machine: for the node that is the clock."""
+        """Follow the wall clock of this machine: for the reference node."""
         self.slew_to(self._wall_ns() // 1000)
 
     def not_before(self, now_us: int) -> None:
@@ -95,7 +95,7 @@ class ClusterClock:
 
     @property
     def lead_us(self) -> int:
-        """How far it is ahead of the wall clock of this machine."""
+        """How far it is ahead of this machine's wall clock."""
         return self.now_us() - self._wall_ns() // 1000
 
     def sleep_us(self, duration_us: int) -> None:

@@ -1,14 +1,14 @@
-"""Commits: who is told what, and when.
+"""Commits: when decisions are written, and when they are answered.
 
-At most one commit is on its way. What changes meanwhile goes with the next one, which leaves before anybody is told
-about the last, so that etcd never waits for us. The same bytes are sent until there is an answer.
+At most one commit is in flight. Changes made meanwhile go into the next one, which is sent before the answers of the
+last are delivered, so that etcd never waits. The same bytes are sent until there is an answer.
 
-`exact`   an answer is given when the commit with the state behind it is confirmed. What rests on nothing unconfirmed
-          (a denial, a peek) is answered at once, so a flood of denials costs etcd nothing.
-`leased`  an answer is given at once while few enough are unconfirmed, and none for too long; else as in `exact`. A
-          commit leaves when so many have gathered, or after so many milliseconds.
+`exact`   a decision is answered when the commit that contains its state is confirmed. One that depends on nothing
+          unconfirmed (a denial, a peek) is answered at once, so a flood of denials costs etcd nothing.
+`leased`  a decision is answered at once while few enough are unconfirmed, and none for too long; else as in `exact`. A
+          commit is sent after a number of decisions or milliseconds.
 
-No I/O, no clock of its own: `Commits` is told the time and says what to send.
+No I/O and no clock: `Commits` is passed the time and returns what to send.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from .shard import Shard
 
 LATE_S: Final = 0.1
-"""In `exact`, a commit that takes longer holds up those who come: they are not decided before it is there."""
+"""In `exact`, no more decisions are made while a commit takes longer than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitPolicy:
-    """When an answer may be given, and when a commit leaves."""
+    """When decisions are answered, and when a commit is sent."""
 
     exact: bool = True
     unconfirmed: int = 1_000
-    """How many answers may be unconfirmed at most."""
+    """The maximum number of unconfirmed answers."""
     oldest_s: float = 1.0
-    """For how long one may be."""
+    """The maximum age of an unconfirmed answer."""
     flush_events: int = 50
     flush_s: float = 0.01
 
     @property
     def late_s(self) -> float:
-        """How long a commit may take before nothing more is decided on top of it."""
+        """How long a commit may take before no more decisions are made."""
         return LATE_S if self.exact else self.oldest_s
 
 
 class Waiter(NamedTuple):
-    """Somebody who waits for a commit."""
+    """A request that waits for a commit."""
 
     future: Any
     value: Any
     ends: float
-    """When they stop waiting, by the time of the event loop."""
+    """When it stops waiting, in event loop time."""
 
 
 class Commits:
@@ -63,34 +63,34 @@ class Commits:
         self.journal = journal
         self._shards = shards
         self.fenced = False
-        """Once set, nothing is decided any more; checked with every decision."""
+        """Once set, no more decisions are made; checked on every decision."""
         self._waiting: list[Waiter] = []
         self.events = 0
-        """Decisions since the last commit left."""
+        """Decisions since the last commit was sent."""
         self._since = 0.0
         """When the first of them was made."""
         self._flying: list[Waiter] = []
         self.flying_events = 0
-        """Decisions in the commit on its way."""
+        """Decisions in the commit in flight."""
         self._flying_since = 0.0
-        """When the first decision in the commit on its way was made."""
+        """When the first decision in the commit in flight was made."""
         self.left = 0.0
-        """When the commit on its way left."""
+        """When the commit in flight was sent."""
         self.in_flight = False
         self.entries: deque[Entry] = deque()
-        """What is still to be confirmed of the commit on its way, in order."""
+        """Entries of the commit in flight that are not confirmed yet, in order."""
         self.tidy = False
-        """Whether the next commit should get rid of what the journal does not need."""
+        """Whether the next commit should also clean up the journal."""
         self.unsure = False
-        """Whether some sending of the entry on its way had no answer."""
+        """Whether some attempt to send the current entry had no answer."""
 
     @property
     def unconfirmed(self) -> int:
-        """Decisions that no confirmed commit holds yet."""
+        """The number of decisions in no confirmed commit."""
         return self.events + self.flying_events
 
     def answers_now(self, now: float) -> bool:
-        """Count a decision that rests on something unconfirmed; whether it may be told at once."""
+        """Count a decision that depends on something unconfirmed; returns whether it may be answered at once."""
         policy = self.policy
         if not self.events:
             self._since = now
@@ -101,11 +101,11 @@ class Commits:
         return self.unconfirmed <= policy.unconfirmed and now - oldest < policy.oldest_s
 
     def wait(self, future: Any, value: Any, ends: float) -> None:
-        """Tell `future` the value once what is unconfirmed now is confirmed."""
+        """Resolve `future` with the value once everything unconfirmed now is confirmed."""
         self._waiting.append(Waiter(future, value, ends))
 
     def due(self, now: float) -> float | None:
-        """In how many seconds the next commit should leave; `None` if there is nothing to commit."""
+        """Seconds until the next commit should be sent; `None` if there is nothing to commit."""
         if self.in_flight or self.fenced:
             return None
         if self._waiting:
@@ -119,7 +119,7 @@ class Commits:
         return None
 
     def take_off(self, now: float, now_us: int) -> bool:
-        """Let a commit leave; false if there is nothing in it."""
+        """Start the next commit; false if there is nothing in it."""
         assert not self.in_flight
         self._flying, self._waiting = self._waiting, []
         self.flying_events, self.events = self.events, 0
@@ -131,21 +131,21 @@ class Commits:
         return self.in_flight
 
     def confirmed(self) -> bool:
-        """The entry on its way is in etcd; true if that was the last one of the commit."""
+        """Record that the current entry is in etcd; true if it was the last of the commit."""
         self.entries.popleft()
-        self.unsure = bool(self.entries)  # A part of it counts, whatever becomes of the rest.
+        self.unsure = bool(self.entries)  # A part of it counts, whatever happens to the rest.
         return not self.entries
 
     def landed(self) -> list[Waiter]:
-        """The commit is in etcd: those who can be told."""
+        """Record that the commit is in etcd; returns the requests to answer."""
         for shard in self._shards.values():
             shard.landed()
-        told, self._flying, self.flying_events = self._flying, [], 0
+        confirmed_waiters, self._flying, self.flying_events = self._flying, [], 0
         self.in_flight = False
-        return told
+        return confirmed_waiters
 
     def expired(self, now: float) -> list[Waiter]:
-        """Those who have waited for long enough; they are not told anything else."""
+        """Remove and return the requests that have waited long enough."""
         over = [one for one in (*self._flying, *self._waiting) if one.ends <= now]
         if over:
             self._flying = [one for one in self._flying if one.ends > now]
@@ -153,7 +153,7 @@ class Commits:
         return over
 
     def fence(self) -> tuple[list[Waiter], list[Waiter]]:
-        """Decide nothing any more. Returns those whose decision was lost, and those who cannot know."""
+        """Stop deciding. Returns the requests whose decision is lost, and those whose outcome is unknown."""
         self.fenced = True
         sent, unsent = self._flying, self._waiting
         self._flying, self._waiting = [], []

@@ -1,12 +1,12 @@
 """Entries: what one commit writes, as bytes.
 
     zlib of {"v": 1, "base": …, "now": …, "shards": [[number, epoch, tables, reservations], …]}
-    tables        [[namespace, rule, limit, {key: cell, …}, {number: cell, …}], …]   the second are shared states
+    tables        [[namespace, rule, limit, {key: cell, …}, {number: cell, …}], …]   the latter are shared states
     reservations  [[namespace, token, record], …]
 
-A cell or record is null where there is nothing any more. The newest entry that says something about a place is right,
-so entries are read in their order. `base` is the first entry that is still needed: what is older has been said again.
-`now` is the time of the node that wrote it; no later owner goes back behind it.
+A cell or record is null where nothing is left. The newest entry about a place is the valid one, so entries are read in
+order. `base` is the first entry that is still needed: everything older has been repeated. `now` is the time of the node
+that wrote it; no later owner goes back before it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 1_000_000
-"""etcd takes 1.5 MiB at once, with everything around it."""
+"""etcd accepts 1.5 MiB at once, including overhead."""
 
 
 class Entry(NamedTuple):
@@ -36,11 +36,11 @@ class Entry(NamedTuple):
     base: int
     """The first entry that is still needed."""
     done: int
-    """The first that was needed before it: those in between can go."""
+    """The first entry that was needed before: those in between can be deleted."""
 
 
 class ShardRows(NamedTuple):
-    """What an entry says about one shard."""
+    """The content of an entry for one shard."""
 
     tables: list[list[Any]]
     reservations: list[list[Any]]
@@ -48,7 +48,7 @@ class ShardRows(NamedTuple):
 
 
 def packed_rows(rows: Sequence[tuple[Shard, Ref]], base: int, now_us: int) -> bytes:
-    """Those places as they are now."""
+    """The current content of these places."""
     by_shard: dict[int, tuple[Shard, list[Ref]]] = {}
     for shard, ref in rows:
         by_shard.setdefault(id(shard), (shard, []))[1].append(ref)
@@ -58,14 +58,14 @@ def packed_rows(rows: Sequence[tuple[Shard, Ref]], base: int, now_us: int) -> by
 
 
 class JournalContent(NamedTuple):
-    """A journal that was read: what it says about each tenure, in order, and its latest time."""
+    """The content of a journal: the rows of each tenure, in order, and its latest time."""
 
     rows: dict[tuple[int, Tenure], list[ShardRows]]
     now_us: int
 
 
 def read_journal(incarnation: str, entries: Sequence[tuple[int, dict[str, Any]]]) -> JournalContent:
-    """The rows of a journal by shard and tenure. Late copies of entries that had been deleted are left out."""
+    """The rows of a journal by shard and tenure. Late copies of deleted entries are left out."""
     rows: dict[tuple[int, Tenure], list[ShardRows]] = {}
     latest_us = 0
     ordered = sorted(entries, key=itemgetter(0))

@@ -1,4 +1,4 @@
-"""etcd keeps the history of every key until it is told to forget it. Nobody here needs more than the last minute."""
+"""Compaction: etcd keeps the history of every key until it is compacted. Only the last minute is needed here."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 from typing import Final
 
 KEPT_S: Final = 60.0
-"""How much of the history is kept."""
+"""How much history is kept."""
 
 
 class CompactionPlan:
-    """Says when the history is to be compacted, and up to where. It is told the time, in seconds."""
+    """Decides when to compact the history, and up to which revision. Time is passed in, in seconds."""
 
     def __init__(self, every_s: float, now: float) -> None:
         self._every_s = every_s
@@ -18,12 +18,12 @@ class CompactionPlan:
         self._revisions: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, revision: int) -> None:
-        """What the newest revision is."""
+        """Record the newest revision."""
         if self._every_s:
             self._revisions.append((now, revision))
 
     def due(self, now: float) -> int:
-        """The revision before which everything may go; 0 if it is too early."""
+        """The revision to compact up to; 0 if it is too early."""
         if not self._every_s or now - self._compacted < self._every_s:
             return 0
         self._compacted = now

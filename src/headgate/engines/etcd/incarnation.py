@@ -1,8 +1,8 @@
-"""An incarnation: a node from one joining of the cluster to its end.
+"""An incarnation: a node from the time it joins the cluster until its end.
 
-It has one lease and one key that the lease holds. That key is the **fence**: every commit, claim and release is carried
-out only if the key is still the one that was created on joining. The lease is for liveness; only that comparison is for
-safety. An incarnation that finds itself fenced forgets everything that it holds, and the node joins again as another.
+It has one lease and one key attached to it. That key is the **fence**: every commit, claim and release requires that
+the key is still the one created on joining. The lease is for liveness; only that comparison is for safety. An
+incarnation that is fenced drops everything it holds, and the node joins again as a new one.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     from .transactions import Condition, Store
 
 COMMIT_S: Final = 0.3
-"""How long a commit is waited for before it is sent again."""
+"""How long to wait for a commit before sending it again."""
 RETRY_S: Final = 0.05
 LEASE_PART: Final = 0.9
-"""Of the lease, so that this node stops before others may start."""
+"""The part of the lease to use, so that this node stops before others may start."""
 EXPIRE_S: Final = 0.05
 log = logging.getLogger("headgate.etcd")
 
 
 class Fenced(Exception):  # noqa: N818 - it is an outcome
-    """This incarnation is over: its lease has ended, or somebody has ended it."""
+    """This incarnation is over: its lease has ended or was revoked."""
 
 
 def not_decided(why: str) -> EngineError:
-    """The request was not carried out, and may be tried again."""
+    """The error that a request was not carried out, and may be tried again."""
     return EngineTimeout(f"etcd engine: not decided, {why}; nothing was charged", transient=True)
 
 
 def unknown(why: str) -> EngineError:
-    """The request may have been carried out."""
+    """The error that a request may have been carried out."""
     return EngineTimeout(
         f"etcd engine: {why}; the request may have been charged", transient=True, indefinite=True
     )
@@ -64,38 +64,38 @@ class ClusterHandle(NamedTuple):
     settings: ClusterSettings
     clock: Clock
     meter: Meter
-    """Is told how commits go."""
+    """Receives statistics of commits."""
 
 
 class Incarnation:
-    """One joining of the cluster: its lease, its commits, its map."""
+    """One membership in the cluster: its lease, its commits, its map."""
 
     def __init__(self, cluster: ClusterHandle, changed: Callable[[], None]) -> None:
         self.client, self.options, self.paths, self.settings, self.clock, self.meter = cluster
         options = self.options
         self.name = ""
         self.fence: Condition = CreatedAt("", 0)
-        """The condition of all that it writes."""
+        """The condition of all its writes."""
         self.lease = 0
         self.member = Member("", "", 0, 0)
-        """How the others see it."""
+        """Its record as other nodes see it."""
         self.map = ClusterMap()
         self.shards: dict[int, Shard] = {}
-        """What it holds, whether it serves it yet or not."""
+        """The shards it holds, whether it serves them yet or not."""
         self.commits = Commits(Journal(), self.shards, options.policy)
         self.confirmed = 0
-        """The last entry that is in etcd for certain."""
+        """The last entry that is certainly in etcd."""
         self.revision = 0
         """The revision of etcd after the last commit."""
         self.others_work: Callable[[], bool] = lambda: False
-        """Whether another etcd cluster takes commits, so that a failure here concerns some keys only."""
+        """Whether another etcd cluster accepts commits, so that a failure here affects only some keys."""
         self.refused = 0
-        """How often etcd has said no to a commit, which was then sent again."""
+        """How often etcd has refused a commit, which was then sent again."""
         self.open_until = 0.0
-        """Until when decisions may be made, by the time of the event loop: while the lease lasts and no commit is late.
-        One comparison with every decision."""
-        self._says_no = False
-        """Whether the log has told that commits are not taken."""
+        """Until when decisions may be made, in event loop time: while the lease lasts and no commit is late. Compared
+        on every decision."""
+        self._is_refused = False
+        """Whether the log already says that commits are refused."""
         self._deadline = 0.0
         self._ttl = options.ttl
         self._changed = changed
@@ -112,10 +112,10 @@ class Incarnation:
         self.name = f"{name}-{self.lease:x}"
         key = self.paths.member(self.name)
         value = member_value(address, self.lease)
-        with contextlib.suppress(Unsure):  # What became of it is seen right away.
+        with contextlib.suppress(Unsure):  # The outcome shows right away.
             await self.client.transact([CreatedAt(key, 0)], [Put(key, value, self.lease)])
         found = await self.client.read(key)
-        if not found.items:  # It may still come, and would be a member that does nothing.
+        if not found.items:  # It may still arrive, and would be an idle member.
             await self.client.revoke(self.lease)
             raise Fenced("this node could not join")
         self.fence = CreatedAt(key, found.items[0].created)
@@ -124,7 +124,7 @@ class Incarnation:
         await self.read_map()
 
     async def withdraw_address(self) -> None:
-        """Stay a member, but one that others give nothing to."""
+        """Stay a member, but one that gets no shards."""
         key = self.paths.member(self.name)
         put = Put(key, member_value("", self.lease), self.lease)
         await self.client.transact([self.fence], [put])
@@ -134,7 +134,7 @@ class Incarnation:
         self._reopen()
 
     def _reopen(self) -> None:
-        """Say until when decisions may be made."""
+        """Compute until when decisions may be made."""
         commits = self.commits
         if commits.fenced:
             self.open_until = 0.0
@@ -144,16 +144,16 @@ class Incarnation:
             self.open_until = self._deadline
 
     async def read_map(self) -> None:
-        """Learn who is there and who owns what, all at one revision."""
+        """Read members and owners, at one revision."""
         found = await self.client.read(self.paths.map, end_of(self.paths.map))
         if found.revision > self.map.revision:
             self.map = read_map(self.paths, found)
             self._changed()
 
-    # What runs as long as it lives
+    # Background tasks
 
     async def keep_alive(self) -> None:
-        """Renew the lease, until it is found to be gone."""
+        """Renew the lease until it is gone."""
         while True:
             await asyncio.sleep(self._ttl / 5)
             sent = self._loop.time()
@@ -167,7 +167,7 @@ class Incarnation:
             self._renewed(sent)
 
     async def watch(self) -> None:
-        """Have the map read again whenever something under it changes, and now and then anyway."""
+        """Trigger a read of the map whenever it changes, and now and then anyway."""
         while True:
             async for _ in self.client.watch(self.paths.map, self.map.revision):
                 self.map_changed.set()
@@ -175,13 +175,13 @@ class Incarnation:
             await asyncio.sleep(RETRY_S)
 
     async def commit(self) -> None:
-        """Commit whatever is to be committed, one commit after the other."""
-        commits, told = self.commits, list[Any]()
+        """Commit all changes, one commit after another."""
+        commits, confirmed_waiters = self.commits, list[Any]()
         while True:
             due = commits.due(self._loop.time())
             if due is None or due > 0:
-                self._tell(told)
-                told = []
+                self._resolve(confirmed_waiters)
+                confirmed_waiters = []
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(due):
@@ -190,14 +190,16 @@ class Incarnation:
             left = commits.take_off(self._loop.time(), self.clock.now_us())
             self._reopen()
             sending = asyncio.ensure_future(self._send_entries()) if left else None
-            self._tell(told)  # The next one is on its way: etcd does not wait while they are told.
+            self._resolve(
+                confirmed_waiters
+            )  # The next commit is in flight, so etcd does not idle meanwhile.
             try:
                 if sending is not None:
                     await sending
             finally:
                 if sending is not None:
                     sending.cancel()
-            told = commits.landed()
+            confirmed_waiters = commits.landed()
             self._reopen()
             self._changed()
 
@@ -212,11 +214,11 @@ class Incarnation:
             self.meter.on_batch(self._loop.time() - commits.left, commits.flying_events)
 
     async def _send(self, entry: Entry) -> None:
-        """Send an entry until it is in etcd. To send it twice does nothing that once does not."""
+        """Send an entry until it is in etcd. Sending it twice is harmless."""
         name = self.name
         operations: list[Any] = [Put(self.paths.entry(name, entry.sequence), entry.value)]
         if entry.done < entry.base:
-            # From the first that is still there, never from the beginning: etcd walks over what was deleted.
+            # From the first existing entry, never from the start: etcd scans over deleted keys.
             first, end = (self.paths.entry(name, one) for one in (entry.done, entry.base))
             operations.append(Delete(first, end))
         while True:
@@ -227,20 +229,20 @@ class Incarnation:
             except Unsure:
                 self.commits.unsure = True
             except NotDone as error:
-                if not self._says_no:
+                if not self._is_refused:
                     log.warning("a commit has to be sent again: %s", error)
-                self._says_no = True
+                self._is_refused = True
                 self.refused += isinstance(error, Rejected)
                 await asyncio.sleep(RETRY_S)
             else:
                 if outcome.succeeded:
-                    self._says_no = False
+                    self._is_refused = False
                     self.revision = outcome.revision
                     return
                 raise Fenced("a commit was refused: this node is fenced")
 
     async def expire(self) -> None:
-        """Tell those who have waited for too long that nobody knows yet."""
+        """Fail requests that have waited for too long: their outcome is unknown."""
         while True:
             await asyncio.sleep(EXPIRE_S)
             for one in self.commits.expired(self._loop.time()):
@@ -249,14 +251,14 @@ class Incarnation:
                     error.partial = self.others_work()
                     one.future.set_exception(error)
 
-    # What decisions need
+    # For decisions
 
     def is_open(self) -> bool:
         """Whether decisions may be made now."""
         return self._loop.time() < self.open_until
 
     def confirm(self, value: Any, ends: float | None = None) -> Any:
-        """The value, or a future of it: when what it rests on is in etcd, or as the policy allows."""
+        """The value, or a future of it that resolves when all it depends on is in etcd, or as the policy allows."""
         now = self._loop.time()
         if self.commits.answers_now(now):
             if self.commits.events in (1, self.options.policy.flush_events):
@@ -268,18 +270,18 @@ class Incarnation:
         return future
 
     def wake(self) -> None:
-        """See what there is to commit."""
+        """Check whether there is something to commit."""
         self._wake.set()
 
     @staticmethod
-    def _tell(told: list[Waiter]) -> None:
-        """Tell those whose commit is there."""
-        for one in told:
+    def _resolve(confirmed_waiters: list[Waiter]) -> None:
+        """Resolve the requests whose commit is confirmed."""
+        for one in confirmed_waiters:
             if not one.future.done():
                 one.future.set_result(one.value)
 
     def end(self, why: str) -> None:
-        """Decide nothing any more, and tell those who wait."""
+        """Stop deciding, and fail all waiting requests."""
         lost, unsure = self.commits.fence()
         self._reopen()
         for shard in self.shards.values():
@@ -293,15 +295,15 @@ class Incarnation:
                 one.future.set_exception(unknown(why))
 
     def gauges(self) -> dict[str, float]:
-        """Figures for those who operate it, by the names of their metrics."""
+        """Values for operators, by the name of the metric."""
         commits, journal = self.commits, self.commits.journal
-        on_its_way = self._loop.time() - commits.left if commits.in_flight else 0.0
+        in_flight_s = self._loop.time() - commits.left if commits.in_flight else 0.0
         return {
             "etcd_shards": sum(shard.serving for shard in self.shards.values()),
             "etcd_free_shards": sum(map(self.map.is_free, self.settings.numbers)),
             "etcd_members": len(self.map.members),
             "etcd_unconfirmed": commits.unconfirmed,
-            "etcd_commit_age_seconds": round(on_its_way, 6),
+            "etcd_commit_age_seconds": round(in_flight_s, 6),
             "etcd_journal_entries": len(journal),
             "etcd_journal_rows": journal.rows,
         }

@@ -1,15 +1,15 @@
-"""The journal of a node: which entries are needed, and what the next one says.
+"""The journal of a node: which entries are needed, and what goes into the next one.
 
-**It cleans itself.** A place is right where it was written last, so an old entry is needed only for places that nobody
-has touched since. When there is more in the journal than three times what is alive, the next entry says again what is
-still needed of the oldest ones, and those are deleted with the same transaction. There are no snapshots, so there is
-one format, one way to load, and no pause. A place with nothing in it is said again only while an earlier owner's
-journal may say otherwise.
+**It cleans itself.** Only the last entry about a place is valid, so an old entry is needed only for places that have
+not changed since. When the journal has more than three times as many rows as there are live states, the next entry
+repeats what is still needed of the oldest ones, and the same transaction deletes them. There are no snapshots, so there
+is one format, one way to load, and no pause. An empty place is repeated only while an earlier owner's journal may
+contradict it.
 
-**Imports** go the same way: what was loaded from another node's journal is said in this one, a few hundred places with
-each commit.
+**Imports** work the same way: what was loaded from another node's journal is repeated in this one, a few hundred places
+per commit.
 
-No I/O: it gives entries, and is told nothing of how they fare, because an entry is sent until it is confirmed.
+No I/O: it only produces entries. It need not know their outcome, because an entry is sent until it is confirmed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .shard import Ref, Shard
 
 CARRIED: Final = 512
-"""How many places an entry says again at most."""
+"""How many places an entry repeats at most."""
 FEW_ROWS: Final = 10_000
-"""So many rows are kept whatever is alive, while there is other work to do."""
+"""This many rows are always allowed, while there is other work to do."""
 MOST_ENTRIES: Final = 4_096
 
 
@@ -41,25 +41,25 @@ class Journal:
         self.base = 1
         """The first entry that is needed."""
         self.rows = 0
-        """How many places all entries name, those that were named again since among them."""
+        """The number of rows in all entries, including outdated ones."""
         self._entries: deque[tuple[int, int, deque[tuple[Shard, Ref]]]] = deque()
-        """Of each entry its number, how many places it named, and those that were not looked at since."""
+        """For each entry: its number, its number of rows, and those not checked by cleaning yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def has_waste(self, alive: int) -> bool:
-        """Whether an idle node should write an entry only to get rid of others."""
+        """Whether an idle node should write an entry just to delete others."""
         return self.rows > 3 * alive
 
     def pack(self, shards: Iterable[Shard], now_us: int, *, tidy: bool = False) -> list[Entry]:
-        """Entries that say all that has changed; usually one. `tidy`: also get rid of what is not needed."""
+        """Entries with all changes; usually one. With `tidy`, also repeats old rows so that their entries can go."""
         shards = list(shards)
         rows = [(shard, ref) for shard in shards for ref in shard.take_off()]
         changed = len(rows)
         for shard in shards:
             few = [shard.imports.popleft() for _ in range(min(CARRIED, len(shard.imports)))]
-            # What was said since is in the journal as it is now.
+            # Places that have changed since are in the journal already.
             rows += [(shard, ref) for ref in few if ref not in shard.where]
             if len(rows) - changed >= CARRIED:
                 break
@@ -71,7 +71,7 @@ class Journal:
         return self._entries_of(rows, base, now_us)
 
     def _entries_of(self, rows: list[tuple[Shard, Ref]], base: int, now_us: int) -> list[Entry]:
-        """As many entries as it takes; only the last one lets go of old ones, when all is said."""
+        """As many entries as needed; only the last one drops old ones, when everything is written."""
         values = _split(rows, base, self.base, now_us)
         entries = []
         for place, (value, those) in enumerate(values):
@@ -88,16 +88,15 @@ class Journal:
     def _cleaned(
         self, fresh: set[tuple[Shard, Ref]], most: int
     ) -> tuple[list[tuple[Shard, Ref]], int]:
-        """What to say again of the oldest entries, and the first entry that is needed then."""
+        """The rows of the oldest entries to repeat, and the first entry that is needed after that."""
         carried: list[tuple[Shard, Ref]] = []
         while self._entries and (self.rows > most or len(self._entries) > MOST_ENTRIES):
             number, count, refs = self._entries[0]
             while refs and len(carried) < CARRIED:
                 shard, ref = refs[0]
                 if shard.needed and shard.where.get(ref) == number and (shard, ref) not in fresh:
-                    if (
-                        not shard.serving
-                    ):  # Handed over: it stays as it is until the next owner has read it.
+                    # After a hand-over it stays unchanged until the next owner has read it.
+                    if not shard.serving:
                         return carried, number
                     if shard.exists(ref) or shard.importing:
                         carried.append((shard, ref))
@@ -114,7 +113,7 @@ class Journal:
 def _split(
     rows: list[tuple[Shard, Ref]], base: int, old_base: int, now_us: int
 ) -> list[tuple[bytes, list[tuple[Shard, Ref]]]]:
-    """The rows in pieces that etcd takes; those in front of the last leave the base as it was."""
+    """Split the rows into pieces that etcd accepts; only the last one moves the base."""
     value = packed_rows(rows, base, now_us)
     if len(value) <= MOST_BYTES or len(rows) == 1:
         return [(value, rows)]

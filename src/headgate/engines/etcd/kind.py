@@ -1,4 +1,4 @@
-"""The etcd engine as the registry knows it. Importing this does not import the engine, which needs an extra."""
+"""The etcd engine in the registry. Importing this does not import the engine, which needs an extra."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EtcdKind:
     board = "headgate.board.etcd"
 
     def for_node(self, url: str, door: NodeDoor) -> str:
-        """See `EngineKind.for_node`: other nodes find it there, unless the URL says otherwise."""
+        """See `EngineKind.for_node`: other nodes reach it there, unless the URL says otherwise."""
         options = parse_url(url)
         if door.needs_token and options.peer_token_file is None:
             raise ConfigError(
@@ -68,7 +68,7 @@ KIND: Final = EtcdKind()
 def description_of(
     options: EtcdOptions, meter: Meter | None = None, namespace: str = ""
 ) -> EngineDescription:
-    """What an etcd engine with these options says about itself."""
+    """The description of an etcd engine with these options."""
     policy = options.policy
     lost = (
         "nothing that was answered is lost while etcd keeps what it confirmed"
@@ -88,7 +88,7 @@ def description_of(
 
 
 def etcd_module(name: str) -> Any:
-    """A module that needs the extra."""
+    """Import a module that needs the extra."""
     try:
         return importlib.import_module(f"headgate.engines.etcd.{name}")
     except ModuleNotFoundError as error:

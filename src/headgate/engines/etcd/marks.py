@@ -1,8 +1,8 @@
 """Marks: which states and reservations have changed since they were last written to the journal.
 
-Every change passes one of two doors: the dicts that a table keeps its states in, and the book of reservations. Both set
-a mark, so nothing that the memory engine does to a state can be missed, and nothing in it had to be told about
-journals. Marks say where something changed, not what it is now: that is looked up when the journal is written.
+Every change goes through one of two places: the dicts in which a table stores its states, and the book of reservations.
+Both set a mark, so no change of the memory engine can be missed, and the memory engine needs no knowledge of journals.
+A mark says where something changed, not what it is now: that is looked up when the journal is written.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 SWEPT_STATES: Final = 1_000
-"""How many states of a table one sweep looks at."""
+"""How many states of a table are checked per sweep."""
 
 
 class Marks:
-    """What has changed of one table, or of the reservations."""
+    """What has changed in one table, or among the reservations."""
 
     __slots__ = ("__weakref__", "dirty", "flying")
 
     def __init__(self) -> None:
         self.dirty: set[Any] = set()
-        """Changed since the last commit left."""
+        """Changed since the last commit was sent."""
         self.flying: set[Any] = set()
-        """In the commit that is on its way."""
+        """In the commit that is in flight."""
 
     def take_off(self) -> set[Any]:
-        """All that is dirty, which is on its way from now on."""
+        """Move everything dirty in flight, and return it."""
         self.flying, self.dirty = self.dirty, set()
         return self.flying
 
 
 class MarkedStates(dict[Any, Any]):
-    """States by place; who writes or drops one leaves a mark."""
+    """States by place; writing or dropping one sets a mark."""
 
     __slots__ = ("_marks",)
 
@@ -63,7 +63,7 @@ class MarkedStates(dict[Any, Any]):
 
 
 class MarkedReservations(Reservations):
-    """Reservations; whatever happens to one, or to a low-water mark, leaves a mark."""
+    """Reservations; any change of one, or of a low-water mark, sets a mark."""
 
     def __init__(self, store: MarkedStore, max_bytes: int) -> None:
         super().__init__(max_bytes)
@@ -106,22 +106,22 @@ class MarkedStore(StateStore):
     def __init__(self, max_keys: int, max_bytes: int, clock: Clock) -> None:
         super().__init__(max_keys, max_bytes, clock)
         self.marks: dict[TableName, Marks] = {}
-        """Those that a commit looks at."""
+        """The marks that commits look at."""
         self._known: WeakValueDictionary[TableName, Marks] = WeakValueDictionary()
-        """All that anybody holds. A table that was let go of is taken in again by who still has it, and marks its
-        changes where it always did: a name must never have two."""
+        """All marks in use anywhere. A dropped table is added again by whoever still holds it, and keeps using its
+        marks: a name must never have two."""
         self.reservations = MarkedReservations(self, max_bytes // RESERVED_PART)
 
     def use_secret(self, secret: bytes) -> None:
-        """Share states among strangers as every other owner would."""
+        """Assign shared states in the same way as every other owner."""
         self._secret = secret
 
     def mark(self, name: TableName, place: Place) -> None:
-        """Something has changed there that is not the state itself."""
+        """Mark a change of something other than the state itself."""
         self.marks_of(name).dirty.add(place)
 
     def marks_of(self, name: TableName) -> Marks:
-        """The marks of a table; they outlive it, and are the same for as long as anybody has them."""
+        """The marks of a table; they outlive it, and stay the same object for as long as anyone holds it."""
         marks = self.marks.get(name)
         if marks is None:
             marks = self._known.get(name)
@@ -132,12 +132,12 @@ class MarkedStore(StateStore):
 
     @property
     def size(self) -> int:
-        """How many states and reservations there are."""
+        """The number of states and reservations."""
         shared = sum(len(table.shared) for table in self.tables.values())
         return self.keys + shared + len(self.reservations)
 
     def put_back(self, table: StateTable, place: Place, state: State, now_us: int) -> None:
-        """Take over a state as another node left it; `None` means that there is none."""
+        """Load a state as another node left it; `None` if there is none."""
         if isinstance(place, int):
             self._drop_shared(table, place)
             if state is not None:
@@ -150,7 +150,7 @@ class MarkedStore(StateStore):
             self.keep(table, place, table.get(place), state, now_us)
 
     def sweep(self, now_us: int, tables: int) -> None:
-        """Drop what is idle in the next few tables, and tables in which nothing is left."""
+        """Drop idle states in the next few tables, and tables that are empty."""
         for _ in range(min(tables, len(self._round))):
             table = self._round.popleft()
             self._sweep_table(table, now_us, SWEPT_STATES, hurry=False)
@@ -167,7 +167,7 @@ class MarkedStore(StateStore):
                 del self.marks[name]
 
     def _add(self, table: StateTable) -> StateTable:
-        self.marks_of(table.name)  # It may be one that was let go of, and its marks with it.
+        self.marks_of(table.name)  # The table may have been dropped, and its marks with it.
         return super()._add(table)
 
     def _new_table(self, name: TableName, limit: Limit) -> StateTable:

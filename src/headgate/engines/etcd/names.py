@@ -1,4 +1,4 @@
-"""Tokens and cursors that say in which shard something is."""
+"""Tokens and cursors that contain the shard."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from ...errors import UsageError
 
 
 def named(decision: Decision, token: str) -> Decision:
-    """The decision, with a token that says where the reservation is."""
+    """The decision, with a token that contains the shard of the reservation."""
     context = decision.context._replace(token=token)
     return Decision(decision.key, decision.limited_by, decision.answer, context, decision.several)
 
 
 def pieces_of(token: str) -> list[tuple[str, int]]:
-    """The reservations that a token names, and the shards that they are in; none if it is no token of ours."""
+    """The reservations in a token, and their shards; empty if it is not one of our tokens."""
     pieces = []
     for piece in token.split(","):
         name, at, number = piece.rpartition("@")
@@ -24,7 +24,7 @@ def pieces_of(token: str) -> list[tuple[str, int]]:
 
 
 def place_of(cursor: str) -> tuple[int, str]:
-    """The shard in which a list goes on, and where in it."""
+    """The shard in which a listing continues, and the position in it."""
     if not cursor:
         return 0, ""
     number, colon, inner = cursor.partition(":")

@@ -40,10 +40,10 @@ SHARDS: Final = 64
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 ALONE: Final = "alone"
-"""What a node is reached at that says nothing about it."""
+"""The address of a node that other nodes cannot reach."""
 UNREACHABLE: Final = ("", ALONE)
 LEAVE_S: Final = 5.0
-"""How long leaving may take; after that the others find out by themselves."""
+"""How long leaving may take; after that the others detect it."""
 SWEEP_S: Final = 1.0
 TIME_S: Final = 30.0
 """How often the oldest node is asked for the time."""
@@ -54,20 +54,20 @@ log = logging.getLogger("headgate.etcd")
 
 
 class Bell:
-    """Wakes everybody who waits for something to change."""
+    """Wakes all tasks that wait for a change."""
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def ring(self) -> None:
-        """Something has changed."""
+        """Signal a change."""
         waiting, self._waiting = self._waiting, set()
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for the next change, for so long at most."""
+        """Wait for the next change, for at most `seconds`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.add(future)
         try:
@@ -80,19 +80,19 @@ class Bell:
 
 
 class Common(NamedTuple):
-    """What the nodes of one process have in common, one for each etcd cluster that its shards are on."""
+    """What the nodes of one process share; there is one node per etcd cluster."""
 
     clock: Clock
     cluster_clock: ClusterClock | None
-    """The same, if it is one that can be set."""
+    """The same clock, if it can be adjusted."""
     serving: list[Shard | None]
-    """The shards that this process decides, by number; empty until it is known how many there are."""
+    """The shards that this process decides, by number; empty until their number is known."""
     changed: Bell
     meter: Meter
 
 
 class EtcdNode:
-    """This process on one etcd cluster. With several, the first one leads: it agrees on settings and keeps time."""
+    """This process on one etcd cluster. With several, the first one leads: it agrees on settings and keeps the time."""
 
     def __init__(
         self,
@@ -107,9 +107,9 @@ class EtcdNode:
         self.options = options
         self.clock, self._cluster_clock, self.serving, self.changed, self.meter = common
         self.settings: ClusterSettings | None = None
-        """What the cluster agrees on; known once etcd has answered."""
+        """The settings of the cluster; `None` until etcd has answered."""
         self.others_work: Callable[[], bool] = lambda: False
-        """Whether another etcd cluster takes commits, so that a failure here concerns some keys only."""
+        """Whether another etcd cluster accepts commits, so that a failure here affects only some keys."""
         self._leader = leader
         self._part, self._parts = part, parts
         self.own: Incarnation | None = None
@@ -126,15 +126,15 @@ class EtcdNode:
         self._warned = 0.0
         self._incarnations = 0
         self._refused = 0
-        """Commits that etcd said no to, in incarnations that are over."""
+        """Commits that etcd refused in earlier incarnations."""
 
     @property
     def _address(self) -> str:
-        """Where others reach it, as it tells them."""
+        """Where others reach it, as announced to them."""
         return (self.options.listen or ALONE) if self.options.owns else ""
 
     def gauges(self) -> dict[str, float]:
-        """Figures for those who operate it, by the names of their metrics."""
+        """Values for operators, by the name of the metric."""
         own = self.own
         found: dict[str, float] = {
             "etcd_joined_total": self._incarnations,
@@ -143,7 +143,7 @@ class EtcdNode:
         return found if own is None else found | own.gauges()
 
     def start(self) -> None:
-        """Join, in the background; nothing happens if that is under way."""
+        """Join in the background; does nothing if that is under way."""
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
         elif self._task.get_loop() is not asyncio.get_running_loop():
@@ -167,7 +167,7 @@ class EtcdNode:
         return self.own
 
     def unreachable(self) -> EngineError:
-        """Nothing was decided, because this node is no member or nobody owns the shard."""
+        """The error that nothing was decided, because this node is not a member or the shard has no owner."""
         if self.problem is None:
             return not_decided("nobody owns the key's shard yet")
         error = EngineConnectionError(
@@ -177,7 +177,7 @@ class EtcdNode:
         return error
 
     async def _run(self) -> None:
-        """Be a member until this node leaves, under a new name each time."""
+        """Stay a member until this node leaves, under a new name after each fencing."""
         client = self._client = self._connect(self.options)
         pause = FIRST_PAUSE_S
         while not self._leaving:
@@ -199,7 +199,7 @@ class EtcdNode:
             pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _agree(self, client: Store) -> ClusterSettings:
-        """Learn what the cluster agrees on; the first node decides it."""
+        """Read the settings of the cluster; the first node writes them."""
         if self.settings is not None:
             return self.settings
         key = self._paths.settings
@@ -279,7 +279,7 @@ class EtcdNode:
             own.end(why)
 
     async def _keep_house(self, own: Incarnation, ownership: Ownership) -> None:
-        """Drop what is idle, and compact etcd's history."""
+        """Drop idle states, and compact etcd's history."""
         loop = asyncio.get_running_loop()
         history = CompactionPlan(self.options.compact, loop.time())
         while True:
@@ -294,7 +294,7 @@ class EtcdNode:
                     await own.client.compact(old)
 
     async def _watch_peers(self, own: Incarnation) -> None:
-        """Take over from nodes whose process has died without waiting for the end of their lease."""
+        """Take over from nodes whose process has died, without waiting for the end of their lease."""
         if not self.options.listen:
             return
         watch = self._peer_watch = self._peer_watch or PeerWatch(self.peers.tls)
@@ -319,7 +319,7 @@ class EtcdNode:
             await asyncio.gather(*watches.values(), return_exceptions=True)
 
     async def _keep_time(self, own: Incarnation) -> None:
-        """Go by the clock of the oldest node; that one goes by the wall clock of its machine."""
+        """Follow the clock of the oldest node; that one follows its machine's wall clock."""
         clock = self._cluster_clock
         if clock is None or self._leader is not None:
             return
@@ -342,12 +342,12 @@ class EtcdNode:
     async def _ask_time(
         self, own: Incarnation, clock: ClusterClock, *, at_once: bool = False
     ) -> None:
-        """Set the clock by the oldest node's; if that does not answer, by the next one's."""
+        """Set the clock by the oldest node, or by the next one if that does not answer."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + self.options.ttl / 2  # A node that joins does not renew its lease yet.
+        ends = loop.time() + self.options.ttl / 2  # A joining node does not renew its lease yet.
         for member in sorted(_owners(own), key=lambda one: one.created):
             if member.incarnation == own.name or loop.time() > ends:
-                return  # Who is younger goes by this one.
+                return  # Younger nodes follow this one.
             answers = await self._answers(member, clock)
             if answers:
                 to_us = clock.now_us() + ahead_us(answers)
@@ -355,7 +355,7 @@ class EtcdNode:
                 return
 
     async def _answers(self, member: Member, clock: ClusterClock) -> list[TimeAnswer]:
-        """What another node says when it is asked for the time, a few times."""
+        """Ask another node for the time, a few times."""
         answers: list[TimeAnswer] = []
         try:
             for _ in range(TIME_TRIES if member.address not in UNREACHABLE else 0):
@@ -382,7 +382,7 @@ class EtcdNode:
         return self._peers
 
     async def hand_over(self) -> None:
-        """Have other nodes decide what this one owns, and ask them; nothing happens if there are none."""
+        """Let other nodes take over this node's shards, and ask them from now on; does nothing if there are none."""
         own = self.own
         if own is None or not any(
             member.address for name, member in own.map.members.items() if name != own.name
@@ -393,7 +393,7 @@ class EtcdNode:
             await self._drain(own)
 
     async def _drain(self, own: Incarnation) -> None:
-        """Release every shard, for so long at most."""
+        """Release every shard, with a time limit."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + LEAVE_S
         if self.ownership is not None:
@@ -403,7 +403,7 @@ class EtcdNode:
             await self.changed.wait(ends - loop.time())
 
     async def leave(self) -> None:
-        """Hand everything over, and go."""
+        """Hand everything over, and leave."""
         self._leaving = True
         if self._task is None or self._task.get_loop() is not asyncio.get_running_loop():
             return
@@ -423,7 +423,7 @@ class EtcdNode:
 
 
 def _oldest(own: Incarnation) -> Member:
-    """The node that joined first of those that own something."""
+    """The oldest of the nodes that can own shards."""
     return min(_owners(own), key=lambda member: member.created, default=own.member)
 
 

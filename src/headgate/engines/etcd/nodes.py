@@ -1,8 +1,8 @@
-"""This process as a node, on every etcd cluster that the shards are on: usually one.
+"""This process as a node on all etcd clusters that hold its shards: usually one.
 
-Shard x is on cluster x modulo their number. A node joins each of them and has one fence and one journal in each, so
-what one cannot do the others do not wait for. Everything else is common: the numbers of shards, the hash of keys, the
-clock. A request over shards of several goes step by step, as over those of several owners.
+Shard x is on cluster x modulo their number. A node joins each cluster and has a separate fence and journal in each, so
+a problem in one does not hold up the others. Everything else is common: the number of shards, the hash of keys, the
+clock. A request over shards of several clusters runs step by step, as over those of several owners.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .transactions import Store
 
 HIGHEST: Final = frozenset({"etcd_members", "etcd_commit_age_seconds"})
-"""Of these figures the highest counts; the others are added."""
+"""For these metrics the maximum counts; the others are summed."""
 
 
 class EtcdNodes:
-    """One node for each etcd cluster."""
+    """One node per etcd cluster."""
 
     def __init__(
         self,
@@ -39,9 +39,9 @@ class EtcdNodes:
         connect: Callable[[EtcdOptions], Store] = AsyncEtcdClient,
     ) -> None:
         self._cluster_clock = ClusterClock() if clock is None else None
-        self.clock: Clock = self._cluster_clock or clock  # type: ignore[assignment] # One of them is there.
+        self.clock: Clock = self._cluster_clock or clock  # type: ignore[assignment] # One is not None.
         self.serving: list[Shard | None] = []
-        """The shards that this process decides, by number; empty until it is known how many there are."""
+        """The shards that this process decides, by number; empty until their number is known."""
         self.changed = Bell()
         self.meter = Meter(self.gauges, has_batches=True)
         common = Common(self.clock, self._cluster_clock, self.serving, self.changed, self.meter)
@@ -56,33 +56,33 @@ class EtcdNodes:
             node.others_work = partial(self._is_open_without, node)
 
     def _is_open_without(self, one: EtcdNode) -> bool:
-        """Whether something is decided on another etcd cluster than this node's."""
+        """Whether some other etcd cluster than this node's accepts decisions."""
         return any(
             node.own is not None and node.own.is_open() for node in self._every if node is not one
         )
 
     @property
     def settings(self) -> ClusterSettings | None:
-        """What all nodes agree on; known once etcd has answered."""
+        """What all nodes agree on; `None` until etcd has answered."""
         return self.first.settings
 
     def of(self, number: int) -> EtcdNode:
-        """The node that is where this shard is."""
+        """The node on the etcd cluster of this shard."""
         return self._every[number % len(self._every)]
 
     def start(self) -> None:
-        """Join, in the background; nothing happens if that is under way."""
+        """Join in the background; does nothing if that is under way."""
         for node in self._every:
             node.start()
 
     async def ready(self, ends: float) -> None:
-        """Wait until it is known how keys are divided."""
+        """Wait until the settings of the cluster are known."""
         self.start()
         if self.first.settings is None:
             await self.first.ready(ends)
 
     def gauges(self) -> dict[str, float]:
-        """Figures for those who operate it, by the names of their metrics."""
+        """Values for operators, by the name of the metric."""
         clock = self._cluster_clock
         found = {"etcd_clock_lead_seconds": 0.0 if clock is None else clock.lead_us / 1e6}
         for node in self._every:
@@ -92,9 +92,9 @@ class EtcdNodes:
         return found
 
     async def hand_over(self) -> None:
-        """Have other nodes decide what this one owns, and ask them; nothing happens if there are none."""
+        """Let other nodes take over this node's shards, and ask them from now on; does nothing if there are none."""
         await asyncio.gather(*(node.hand_over() for node in self._every))
 
     async def leave(self) -> None:
-        """Hand everything over, and go."""
+        """Hand everything over, and leave."""
         await asyncio.gather(*(node.leave() for node in self._every))

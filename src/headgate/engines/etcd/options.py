@@ -1,9 +1,9 @@
-"""What a URL says about an etcd engine.
+"""The options of an etcd engine, from its URL.
 
     etcd://user:password@h1:2379,h2:2379,h3:2379/cluster?consistency=exact&listen=10.0.0.1:6390
 
-With a semicolon between them, hosts are of several etcd clusters: `etcd://a1,a2,a3;b1,b2,b3/cluster`. Shards are
-divided among those in the order in which they are named.
+A semicolon separates the hosts of several etcd clusters: `etcd://a1,a2,a3;b1,b2,b3/cluster`. Shards are divided among
+the clusters in the given order.
 
 Passwords never show in a repr, a log or an error; `password_file` keeps them off the command line too.
 """
@@ -28,11 +28,11 @@ DEFAULT_PORT: Final = 2379
 MAX_KEYS: Final = 1_000_000
 MAX_BYTES: Final = 536_870_912
 PEER: Final = b"HG.PEER"
-"""The command by which nodes ask each other."""
+"""The command that nodes send to each other."""
 CLOCK: Final = b"clock"
-"""What a node is asked for that tells the time."""
+"""The call for the current time."""
 LOOK: Final = b"look"
-"""What it is asked for a request that is only looked at, packed as `decide` has it."""
+"""The call for a look at a request, packed as for `decide`."""
 CLUSTER: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -69,26 +69,26 @@ READERS: Final[Readers] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdOptions:
-    """A URL, read and checked."""
+    """The options in a URL, parsed and checked."""
 
     hosts: tuple[str, ...]
     more_hosts: tuple[tuple[str, ...], ...] = ()
-    """Those of further etcd clusters."""
+    """The hosts of further etcd clusters."""
     cluster: str = "default"
     username: str = ""
     password: str = field(default="", repr=False)
     listen: str = ""
-    """Where other nodes reach this one; without it, it is alone in charge, or waits until the one that is has ended."""
+    """Where other nodes reach this one; without it, this node owns everything, or waits until the owner ends."""
     owns: bool = True
-    """Whether it owns shards; one that does not asks those that do."""
+    """Whether it owns shards; otherwise it asks the nodes that do."""
     shards: int | None = None
-    """Into how many parts keys are divided; what the first node says holds for all, by default 64."""
+    """The number of shards; the first node's choice applies to all, 64 by default."""
     ttl: float = 5.0
-    """How long a node that says nothing is believed to be there."""
+    """How long a silent node counts as alive."""
     deadline: float = 1.0
     """How long a caller waits at most."""
     compact: float = 30.0
-    """How often the history of etcd is compacted, in seconds; 0: never."""
+    """How often etcd's history is compacted, in seconds; 0 for never."""
     fence_dead_peers: bool = True
     """Whether nodes whose port refuses connections are declared dead at once."""
     max_keys: int = MAX_KEYS
@@ -98,9 +98,9 @@ class EtcdOptions:
     cert_file: str | None = None
     key_file: str | None = None
     peer_token_file: str | None = None
-    """A file with the token that other nodes ask for."""
+    """A file with the token that other nodes require."""
     peer_tls: bool = False
-    """Whether the nodes' Redis ports speak TLS."""
+    """Whether the nodes' Redis ports use TLS."""
     peer_ca_file: str | None = None
     policy: CommitPolicy = field(default_factory=CommitPolicy)
 
@@ -110,12 +110,12 @@ class EtcdOptions:
 
     @property
     def parts(self) -> list[EtcdOptions]:
-        """The same for each etcd cluster alone."""
+        """The options for each etcd cluster alone."""
         return [replace(self, hosts=one, more_hosts=()) for one in (self.hosts, *self.more_hosts)]
 
 
 def parse_url(url: str) -> EtcdOptions:
-    """Read a URL; every mistake is a `ConfigError` that repeats no password."""
+    """Parse a URL; every mistake is a `ConfigError` that repeats no password."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -130,7 +130,7 @@ def parse_url(url: str) -> EtcdOptions:
         raise ConfigError(
             "the path of the etcd URL names the cluster: letters, digits, '.', '_' and '-', at most 64"
         )
-    said = read_query(parts.query, READERS)
+    given = read_query(parts.query, READERS)
     userinfo, _, hosts = parts.netloc.rpartition("@")
     username, _, password = userinfo.partition(":")
     groups = [
@@ -144,41 +144,41 @@ def parse_url(url: str) -> EtcdOptions:
         more_hosts=tuple(groups[1:]),
         cluster=cluster,
         username=unquote(username),
-        password=_password(unquote(username), unquote(password), said),
-        policy=_policy(said),
-        **_tls(said),
+        password=_password(unquote(username), unquote(password), given),
+        policy=_policy(given),
+        **_tls(given),
     )
 
 
-def _policy(said: dict[str, Any]) -> CommitPolicy:
-    exact = said.pop("consistency", True)
+def _policy(given: dict[str, Any]) -> CommitPolicy:
+    exact = given.pop("consistency", True)
     numbers: dict[str, Any] = {}
     for option, name, scale in (
         ("flush_events", "flush_events", 1),
         ("flush_ms", "flush_s", 0.001),
         ("unconfirmed", "unconfirmed", 1),
     ):
-        if option in said:
+        if option in given:
             if exact:
                 raise ConfigError(f"the option {option!r} is for consistency=leased")
-            numbers[name] = said.pop(option) * scale
+            numbers[name] = given.pop(option) * scale
     return CommitPolicy(exact=exact, **numbers)
 
 
-def _tls(said: dict[str, Any]) -> dict[str, Any]:
-    if said.get("tls") is False and "ca_file" in said:
+def _tls(given: dict[str, Any]) -> dict[str, Any]:
+    if given.get("tls") is False and "ca_file" in given:
         raise ConfigError("ca_file asks for TLS and tls=no forbids it; leave one out")
-    if ("cert_file" in said) != ("key_file" in said):
+    if ("cert_file" in given) != ("key_file" in given):
         raise ConfigError("cert_file and key_file belong together; give both")
-    if said.get("owns") is False and "listen" in said:
+    if given.get("owns") is False and "listen" in given:
         raise ConfigError(
             "a node that owns nothing is not asked by others; leave out listen or owns=no"
         )
-    return {**said, "tls": said.get("tls", "ca_file" in said or "cert_file" in said)}
+    return {**given, "tls": given.get("tls", "ca_file" in given or "cert_file" in given)}
 
 
-def _password(username: str, password: str, said: dict[str, Any]) -> str:
-    file = said.pop("password_file", None)
+def _password(username: str, password: str, given: dict[str, Any]) -> str:
+    file = given.pop("password_file", None)
     if file is not None:
         if password:
             raise ConfigError("the password is given twice: in the URL and as password_file")
@@ -195,7 +195,7 @@ def _host(text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)
-    # The text is not repeated: a password that was not escaped may have ended up there.
+    # The text is not repeated: it may contain a password that was not escaped.
     if not host:
         raise ConfigError("a host is missing in the etcd URL")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and 1 <= int(port) <= 65_535):

@@ -1,15 +1,15 @@
-"""Ownership: which shards an incarnation takes, loads, hands over and lets go of.
+"""Ownership: which shards an incarnation claims, loads, hands over and drops.
 
     free ──claim──▶ loading ──▶ serving ──▶ draining ──release──▶ free
 
-The map in etcd is what counts. A claim may succeed without our hearing of it, so whatever the map says is ours is
-loaded, and whatever it does not say is ours is dropped. Every write of a shard's record compares when that was last
-changed, and that this incarnation is still the one that joined.
+The map in etcd is authoritative. A claim may succeed without its answer arriving, so a shard that is ours according to
+the map is loaded, and any other is dropped. Every write of a shard's record compares the revision of its last change,
+and that this incarnation has not been fenced.
 
-**Taking over**: claim, read the journals that the record names, serve, and then say everything again in the own
-journal; until that is done the record names the old journals, too. **Handing over**: stop deciding, wait until all is
-committed, and write that the shard is free; the next owner reads it from this node's journal, which keeps it for as
-long.
+**Taking over**: claim, read the journals that the record names, serve, and then repeat everything in this node's own
+journal; until that is done the record also names the old journals. **Handing over**: stop deciding, wait until
+everything is committed, and mark the shard as free; the next owner reads it from this node's journal, which is kept
+that long.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from .transactions import Condition, Operation
 
 AT_ONCE: Final = 40
-"""Shards in one transaction: etcd takes 128 conditions."""
+"""Shards per transaction: etcd allows 128 conditions."""
 CALM_S: Final = 2.0
-"""How long the members must have been the same before a shard is handed over."""
+"""How long the members must have been unchanged before a shard is handed over."""
 READ_S: Final = 5.0
-"""How often the map is read, whatever the watch says."""
+"""How often the map is read, even without events from the watch."""
 SOON_S: Final = 0.02
 SLICE_S: Final = 0.005
-"""How long loading may hold up everything else."""
+"""How long loading may block the event loop."""
 SWEPT_TABLES: Final = 64
 log = logging.getLogger("headgate.etcd")
 
@@ -57,21 +57,21 @@ class Ownership:
     ) -> None:
         self._own = incarnation
         self._serving = serving
-        """The shards that decide, by number: what decisions look into."""
+        """The shards that decide, by number; read by every decision."""
         self._changed = changed
         self._clock = cluster_clock
         self._loop = asyncio.get_running_loop()
         self._left: list[Shard] = []
-        """Handed over, but the next owner has not read all of it yet."""
+        """Shards handed over that the next owner has not fully read yet."""
         self._orphans: set[str] = set()
-        """Incarnations whose journals were imported."""
+        """Incarnations whose journals have been imported."""
         self._calm_since = self._loop.time()
         self._members: frozenset[str] = frozenset()
         self.draining = False
-        """Whether everything is to be handed over."""
+        """Whether everything is being handed over."""
 
     async def tend(self) -> None:
-        """Do what the map asks for, whenever it changes."""
+        """Act on the map whenever it changes."""
         own = self._own
         while True:
             own.map_changed.clear()
@@ -93,7 +93,7 @@ class Ownership:
         return until_calm + SOON_S if 0 < until_calm < READ_S else READ_S
 
     async def _step(self) -> bool:
-        """One look at the map, and what follows from it; true if there is more to do soon."""
+        """Read the map once and act on it; returns whether there is more to do soon."""
         own = self._own
         members = frozenset(own.map.members)
         if members != self._members:
@@ -120,7 +120,7 @@ class Ownership:
         return busy
 
     def _let_go(self) -> None:
-        """Drop what is not ours any more, and forget what nobody needs from our journal."""
+        """Drop shards that are no longer ours, and journal rows that nobody needs."""
         own = self._own
         for number, shard in list(own.shards.items()):
             record = own.map.shard(number).record
@@ -158,12 +158,12 @@ class Ownership:
                 claimed = record.claimed(own.name)
                 puts.append(Put(own.paths.shard(number), claimed.encode()))
             await own.client.transact(list(conditions), puts)
-        if free:  # Whatever became of it: what is ours now is in the map.
+        if free:  # Whatever the outcome: the map shows what is ours now.
             await own.read_map()
             await self._load()
 
     async def _load(self) -> None:
-        """Load every shard that the map says is ours."""
+        """Load every shard that is ours according to the map."""
         own = self._own
         records = {
             number: stored.record
@@ -225,7 +225,7 @@ class Ownership:
         return shard
 
     async def _finish_imports(self) -> bool:
-        """Say in the map that this node's journal has everything, for shards of which it has."""
+        """Update the map for shards that are completely in this node's journal."""
         own = self._own
         waiting = False
         for shard in [one for one in own.shards.values() if one.importing]:
@@ -244,7 +244,7 @@ class Ownership:
         return waiting
 
     async def _delete_orphans(self) -> None:
-        """Delete journals that no shard needs any more; the names of their nodes never come back."""
+        """Delete journals that no shard needs any more; their nodes' names are never reused."""
         own = self._own
         for name in list(self._orphans):
             if name not in own.map.members and name not in own.map.needed:
@@ -255,7 +255,7 @@ class Ownership:
     # Handing over
 
     async def _release(self, shards: Sequence[Shard]) -> None:
-        """Hand shards over: nothing more is decided, what was decided is committed, and then they are free."""
+        """Hand shards over: stop deciding, commit all decisions, and then free them."""
         own = self._own
         for shard in shards:
             shard.serving = False
@@ -280,7 +280,7 @@ class Ownership:
     # Idle states
 
     def sweep(self) -> None:
-        """Drop states that are idle, in memory and then in etcd."""
+        """Drop idle states, in memory and then in etcd."""
         own = self._own
         now_us = own.clock.now_us()
         for shard in own.shards.values():
@@ -294,7 +294,7 @@ class Ownership:
 
 
 class _Pauses:
-    """Lets others run whenever a slice of time is used up."""
+    """Yields to other tasks whenever a slice of time is used up."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time

@@ -1,4 +1,4 @@
-"""What other nodes ask of this one: packed calls, as clients send them to nodes, looks, and the time."""
+"""What other nodes may call on this one: packed calls, in the same form as from clients, looks, and the time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def peer_handler(engine: AsyncEtcdEngine) -> Handler:
-    """Answers `HG.PEER`, given the words behind it."""
+    """Answers `HG.PEER`, given the words after it."""
     local = engine.for_peers()
     calls, looks = PackedCalls(Served(local)), PackedCalls(_LookedAt(local))
 
@@ -26,7 +26,7 @@ def peer_handler(engine: AsyncEtcdEngine) -> Handler:
 
 
 class _LookedAt(Served):
-    """A node whose requests are only looked at."""
+    """A node whose requests are only looked at, not carried out."""
 
     engine: AsyncEtcdEngine
 

@@ -1,10 +1,10 @@
-"""Dead peers: a node that is certainly dead need not be waited for.
+"""Dead peers: the lease of a node that is certainly dead need not be waited for.
 
-A node that says nothing is replaced when its lease ends, after seconds. One whose process has died can be told sooner:
-its port refuses connections. Ending its lease is safe whatever became of it, because a node without its key cannot
-commit; at worst a node that lives has to join again. So only what is certain counts: a connection that had been made
-has ended, and two new ones were refused. A time-out means nothing. The first of the living acts at once, the others a
-little later, and nobody more than a few times a minute for one address.
+A silent node is replaced when its lease ends, after seconds. A node whose process has died can be detected sooner: its
+port refuses connections. Revoking its lease is always safe, because a node without its key cannot commit; at worst a
+live node has to join again. So only certain evidence counts: an established connection has ended, and two new ones were
+refused. A timeout means nothing. The first of the live nodes acts at once, the others a little later, and at most a few
+times a minute per address.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 CONNECT_S: Final = 1.0
 RETRY_S: Final = 0.5
 AGAIN_S: Final = 0.02
-"""Between the two connections that must be refused."""
+"""The time between the two connections that must be refused."""
 RANK_S: Final = 0.15
-"""How much longer each of the living waits than the one in front of it."""
+"""How much longer each live node waits than the one before it."""
 PER_MINUTE: Final = 3
 log = logging.getLogger("headgate.etcd")
 
 
 class PeerWatch:
-    """Watches the other nodes' processes, over many incarnations of this one."""
+    """Watches the processes of other nodes; outlives incarnations of this one."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -53,7 +53,7 @@ class PeerWatch:
                 await asyncio.sleep(RETRY_S)
 
     async def _end(self, own: Incarnation, member: Member) -> bool:
-        """End the lease of a dead node, unless somebody else has."""
+        """Revoke the lease of a dead node, unless another node has."""
         loop = asyncio.get_running_loop()
         times = self._ended[member.address]
         while times and times[0] < loop.time() - 60:
@@ -61,7 +61,7 @@ class PeerWatch:
         if len(times) >= PER_MINUTE:
             return False
         living = sorted(name for name in own.map.members if name != member.incarnation)
-        # What a node that ends in order has decided last is committed meanwhile.
+        # Meanwhile a node that shuts down cleanly commits its last decisions.
         policy = own.options.policy
         await asyncio.sleep(
             RANK_S * living.index(own.name) + (0.0 if policy.exact else RANK_S + policy.flush_s)
@@ -75,7 +75,7 @@ class PeerWatch:
 
 
 async def _was_connected(host: str, port: int, tls: ssl.SSLContext | None) -> bool:
-    """Connect, and stay so until the other side ends it; false if that cannot be done."""
+    """Connect, and wait until the other side closes; false if the connection failed."""
     try:
         async with asyncio.timeout(CONNECT_S):
             reader, writer = await asyncio.open_connection(host, port, ssl=tls)
@@ -92,7 +92,7 @@ async def _was_connected(host: str, port: int, tls: ssl.SSLContext | None) -> bo
 
 
 async def _is_refused(host: str, port: int) -> bool:
-    """Whether nobody listens there, twice in a row."""
+    """Whether connections are refused, twice in a row."""
     for _ in range(2):
         try:
             async with asyncio.timeout(CONNECT_S):

@@ -1,8 +1,8 @@
-"""Other nodes, as engines: what this node does not own is asked of the one that does, over its Redis port.
+"""Other nodes, as engines: for shards of other nodes, the owner is asked over its Redis port.
 
-It is the remote engine with another first word. `HG.PEER` is answered by the node itself or not at all, so a call goes
-from node to node at most once, however old the map is that it was sent by. A node that does not own the shard (any
-more) says so for each request, which was certainly not carried out then, and the caller's node looks again.
+It is the remote engine with another command. The receiver of `HG.PEER` answers itself or not at all, so a call is
+forwarded at most once, however old the sender's map is. A node that does not own the shard (any more) says so for each
+request, which then was certainly not carried out, and the sender looks again.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ MAX_FORMS: Final = 4_096
 
 
 class PeerDialect(NodeDialect):
-    """How a node asks another."""
+    """How a node calls another."""
 
     def words(self, script: Script) -> Words:
-        """What a call of this command begins with."""
+        """The first words of a call."""
         return PEER, script.name.encode()
 
 
 class PeerOperations(RemoteOperations):
-    """The verbs, as nodes ask each other."""
+    """The verbs, as nodes call them on each other."""
 
     command: ClassVar[bytes] = PEER
 
 
 class PeerTopology(Nodes):
-    """One node, which is not waited for: if it cannot be reached, its shards may belong to another by now."""
+    """A single node that is not waited for: if it cannot be reached, its shards may have another owner by now."""
 
     def forget(self, address: Address) -> None:
-        """It did not answer: it is asked whether it is there before it is asked anything else."""
+        """It did not answer: discover it again before the next call."""
         self._chosen = None
 
     def discovery(self) -> Discovery:
-        """Ask it once."""
+        """Try it once."""
         reason = yield from super().discovery()
         return None if reason is None else Refused(str(reason))
 
@@ -78,23 +78,23 @@ class PeerEngine(AsyncRemoteEngine):
         return PeerOperations(codec, self.options.max_batch, self._dialect)
 
     async def look(self, request: ChargeSet) -> Decision:
-        """What a request would be answered; nothing changes."""
+        """The answer that a request would get; nothing changes."""
         part = self._operations.codec.part(request)
         reply = await self.run(
             RoutedCommand(tuple(self._operations.codec.command((PEER, LOOK), [part])))
         )
         (decision,) = self._operations.answers([part], reply)
-        assert decision is not None  # Nodes work out calendars themselves.
+        assert decision is not None  # Nodes evaluate calendars themselves.
         return decision
 
     async def time_us(self) -> int:
-        """What time it is there."""
+        """The current time there."""
         reply = await self.run(RoutedCommand((PEER, CLOCK, 0)))
         return int(reply[0])
 
 
 class PeerLinks:
-    """The nodes that this one asks, by their incarnation."""
+    """Connections to other nodes, by incarnation."""
 
     def __init__(self, options: EtcdOptions) -> None:
         self._options = options
@@ -130,7 +130,7 @@ class PeerLinks:
     def hit(
         self, member: Member, form: int, namespace: str, limit: Limit, rule: str | None
     ) -> AsyncHit:
-        """A function that takes units of a limit at a node."""
+        """A function that takes units of a limit on another node."""
         key = (member.incarnation, form)
         found = self._hits.get(key)
         if found is None:
@@ -140,7 +140,7 @@ class PeerLinks:
         return found
 
     async def forget(self, members: Mapping[str, Member]) -> None:
-        """Let go of nodes that are not there any more."""
+        """Close connections to nodes that are gone."""
         for name, namespace in [key for key in self._engines if key[0] not in members]:
             engine = self._engines.pop((name, namespace))
             if not namespace:

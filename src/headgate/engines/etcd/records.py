@@ -1,13 +1,13 @@
-"""Who is there, and who owns what: the records under `/headgate/<cluster>/`.
+"""Members and owners: the records under `/headgate/<cluster>/`.
 
     cfg               what all nodes must agree on: format, number of shards, the secret of the hash
     m/n/<incarnation> a node, with its lease: its address
-    m/s/<shard>       a shard: who holds it, in which epoch, and what other journals its states are in
+    m/s/<shard>       a shard: its holder, its epoch, and the other journals that contain its states
     j/<inc>/<number>  one commit of a node: see `entries`
 
-An incarnation is a node from one join to its end, and is never used twice. A shard's epoch is raised by every claim,
-and each row of a journal carries it: rows of an earlier tenure are told from those of this one. A released shard has no
-holder; its last one is the last of its sources.
+An incarnation is a node from one join to its end, and its name is never reused. Every claim raises a shard's epoch, and
+each row of a journal carries it, to tell rows of an earlier tenure from current ones. A released shard has no holder;
+its last holder is the last of its sources.
 """
 
 from __future__ import annotations
@@ -26,50 +26,50 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 SPREAD_FORMAT: Final = 2
-"""Of a cluster whose shards are on several etcd clusters: nodes that know nothing of that must not join."""
+"""For clusters whose shards are on several etcd clusters: nodes that do not support it must not join."""
 SECRET_BYTES: Final = 16
 SEQUENCE_DIGITS: Final = 12
 
 
 class Tenure(NamedTuple):
-    """One node's time with a shard: whose journal, and which rows of it."""
+    """One node's time with a shard: the journal, and the epoch of its rows there."""
 
     incarnation: str
     epoch: int
 
 
 class ShardRecord(NamedTuple):
-    """What etcd says about a shard."""
+    """A shard's record in etcd."""
 
     holder: str = ""
     """The incarnation that owns it; empty if it was released."""
     epoch: int = 0
     sources: tuple[Tenure, ...] = ()
-    """Where its states are, in the order in which they are to be read, besides the holder's own journal."""
+    """The tenures that hold its states, in reading order, besides the holder's own journal."""
 
     def claimed(self, incarnation: str) -> ShardRecord:
-        """The record once that node has taken it over."""
+        """The record after that node has claimed it."""
         sources = self.sources
         if self.holder:
             sources = (*sources, Tenure(self.holder, self.epoch))
         return ShardRecord(incarnation, self.epoch + 1, sources)
 
     def imported(self) -> ShardRecord:
-        """The record once all states are in the holder's journal."""
+        """The record after all states are in the holder's journal."""
         return self._replace(sources=())
 
     def released(self) -> ShardRecord:
-        """The record once the holder has let go."""
+        """The record after the holder has released it."""
         return ShardRecord("", self.epoch, (*self.sources, Tenure(self.holder, self.epoch)))
 
     @property
     def names(self) -> set[str]:
-        """Every incarnation whose journal is needed for this shard."""
+        """All incarnations whose journals this shard needs."""
         held = {self.holder} if self.holder else set()
         return held | {one.incarnation for one in self.sources}
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """Serialise it for etcd."""
         return json.dumps([self.holder, self.epoch, self.sources]).encode()
 
     @classmethod
@@ -80,20 +80,20 @@ class ShardRecord(NamedTuple):
 
 
 class StoredShard(NamedTuple):
-    """A shard's record, and when it was last changed: every write of it compares that."""
+    """A shard's record, and the revision of its last change, which every write compares."""
 
     record: ShardRecord
     changed: int
 
 
 class Member(NamedTuple):
-    """A node that is there."""
+    """A live node."""
 
     incarnation: str
     address: str
     """Where other nodes reach it; empty if they cannot, so that it owns nothing."""
     created: int
-    """The revision of its joining: the fence in all that it writes."""
+    """The revision at which it joined: the fence in all of its writes."""
     lease: int
 
 
@@ -106,21 +106,21 @@ class ClusterMap:
     shards: Mapping[int, StoredShard] = field(default_factory=dict)
 
     def shard(self, number: int) -> StoredShard:
-        """The record of a shard; an empty one if nobody has ever claimed it."""
+        """The record of a shard; an empty one if it was never claimed."""
         return self.shards.get(number, StoredShard(ShardRecord(), 0))
 
     def owner(self, number: int) -> Member | None:
-        """The node that owns a shard, if it is there."""
+        """The node that owns a shard, if it is alive."""
         return self.members.get(self.shard(number).record.holder)
 
     def is_free(self, number: int) -> bool:
-        """Whether it may be claimed: nobody holds it, or who does is gone."""
+        """Whether it may be claimed: it has no holder, or the holder is gone."""
         holder = self.shard(number).record.holder
         return not holder or holder not in self.members
 
     @property
     def needed(self) -> set[str]:
-        """Every incarnation whose journal some shard needs."""
+        """All incarnations whose journals some shard needs."""
         return set().union(*(one.record.names for one in self.shards.values()))
 
 
@@ -130,30 +130,30 @@ class ClusterSettings(NamedTuple):
     shards: int
     secret: bytes
     part: int = 0
-    """Which of several etcd clusters this one is, from 0."""
+    """The index of this etcd cluster among several, from 0."""
     parts: int = 1
-    """How many there are."""
+    """The number of etcd clusters."""
 
     @property
     def numbers(self) -> range:
-        """The shards that are on this etcd cluster."""
+        """The shards on this etcd cluster."""
         return range(self.part, self.shards, self.parts)
 
     def encode(self) -> bytes:
-        """As it is stored."""
-        told = {"format": FORMAT, "shards": self.shards, "secret": self.secret.hex()}
+        """Serialise it for etcd."""
+        stored = {"format": FORMAT, "shards": self.shards, "secret": self.secret.hex()}
         if self.parts > 1:
-            told |= {"format": SPREAD_FORMAT, "part": self.part, "parts": self.parts}
-        return json.dumps(told).encode()
+            stored |= {"format": SPREAD_FORMAT, "part": self.part, "parts": self.parts}
+        return json.dumps(stored).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> ClusterSettings:
-        """The inverse; a `ConfigError` for what this version cannot read."""
+        """The inverse; a `ConfigError` if this version cannot read it."""
         try:
-            told = json.loads(data)
-            version, shards = told["format"], int(told["shards"])
-            secret = bytes.fromhex(told["secret"])
-            part, parts = int(told.get("part", 0)), int(told.get("parts", 1))
+            stored = json.loads(data)
+            version, shards = stored["format"], int(stored["shards"])
+            secret = bytes.fromhex(stored["secret"])
+            part, parts = int(stored.get("part", 0)), int(stored.get("parts", 1))
         except (ValueError, TypeError, KeyError) as error:
             raise ConfigError("etcd holds settings that are none of Headgate's") from error
         if version not in (FORMAT, SPREAD_FORMAT):
@@ -163,13 +163,13 @@ class ClusterSettings(NamedTuple):
         return cls(shards, secret, part, parts)
 
     def shard_of(self, key: str) -> int:
-        """The shard of a key; nobody who lacks the secret can fill one on purpose."""
+        """The shard of a key; without the secret, nobody can flood one shard on purpose."""
         digest = blake2b(key.encode(), key=self.secret, digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.shards
 
 
 class Paths:
-    """Where a cluster keeps what."""
+    """The names of a cluster's keys in etcd."""
 
     def __init__(self, cluster: str) -> None:
         root = f"/headgate/{cluster}/"
@@ -178,7 +178,7 @@ class Paths:
         self.journals = f"{root}j/"
 
     def member(self, incarnation: str) -> str:
-        """The key that a node's lease holds."""
+        """The key that is attached to a node's lease."""
         return f"{self.map}n/{incarnation}"
 
     def shard(self, number: int) -> str:
@@ -186,7 +186,7 @@ class Paths:
         return f"{self.map}s/{number}"
 
     def journal(self, incarnation: str) -> str:
-        """What the keys of a journal begin with."""
+        """The prefix of a journal's keys."""
         return f"{self.journals}{incarnation}/"
 
     def entry(self, incarnation: str, sequence: int) -> str:
@@ -195,7 +195,7 @@ class Paths:
 
 
 def member_value(address: str, lease: int) -> bytes:
-    """What a node says about itself."""
+    """A node's own record."""
     return json.dumps({"address": address, "lease": lease}).encode()
 
 

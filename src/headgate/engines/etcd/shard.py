@@ -1,7 +1,7 @@
-"""A shard: the states of a part of all keys, while this node owns it.
+"""A shard: the states of some of the keys, while this node owns it.
 
-It is a memory engine that knows what has changed. `packed` says of some places what they are now, `restore` takes over
-what another owner said of them, and between the two nothing is lost: states, lines, reservations, low-water marks.
+It is a memory engine that tracks changes. `packed` serialises the current content of some places, and `restore` loads
+what another owner has written. Nothing is lost in between: states, lines, reservations, low-water marks.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ShardEngine(MemoryEngine):
         return self._core
 
     def look(self, request: ChargeSet) -> Decision:
-        """What a request would be answered that is denied elsewhere; nothing changes."""
+        """The answer that a request would get if it were denied elsewhere; nothing changes."""
         with self._core.lock:
             now_us = self.clock.now_us()
             steps = self._evaluate(request, now_us)
@@ -58,7 +58,7 @@ class ShardEngine(MemoryEngine):
             return self._deny([step._replace(first=False) for step in steps], now_us)
 
     def leave_line(self, decision: Decision) -> None:
-        """See `Engine.leave_line`: the line changes also where the state does not."""
+        """See `Engine.leave_line`: the line changes even if the state does not."""
         super().leave_line(decision)
         store, key = self._core, decision.key
         name = (self._namespace, decision.context.rule, decision.limited_by.identity)
@@ -70,7 +70,7 @@ class Shard:
     """One tenure of one shard."""
 
     own: Incarnation
-    """Who serves it."""
+    """The incarnation that serves it."""
 
     def __init__(  # noqa: PLR0917 - what a shard is made of
         self, number: int, epoch: int, clock: Clock, secret: bytes, max_keys: int, max_bytes: int
@@ -81,19 +81,19 @@ class Shard:
         self.store = self.engine.store
         self.store.use_secret(secret)
         self.serving = False
-        """Whether it decides: not while it is loaded, and not once it is handed over."""
+        """Whether it decides: not while it is loaded, and not after it is handed over."""
         self.importing = False
         """Whether some of its states are only in the journals of earlier owners."""
         self.imports: deque[Ref] = deque()
-        """What has still to be said in this node's own journal."""
+        """Places that still have to be written to this node's journal."""
         self.imported_with = 0
-        """The entry that has the last of them."""
+        """The entry that contains the last of them."""
         self.needed = True
-        """Whether what the journal says of it counts: not once the next owner has all of it."""
+        """Whether its rows in the journal are needed: not after the next owner has them all."""
         self.where: dict[Ref, int] = {}
-        """In which entry of the journal each place was last written."""
+        """The journal entry in which each place was last written."""
         self.hits: dict[int, tuple[Hit, Marks]] = {}
-        """Functions that take units, by the number of their form."""
+        """Bound hits, by the number of their form."""
         self.engines: dict[str, ShardEngine] = {}
 
     def scoped(self, namespace: str) -> ShardEngine:
@@ -104,7 +104,7 @@ class Shard:
         return engine
 
     def bound(self, form: int, namespace: str, limit: Limit, rule: str | None) -> tuple[Hit, Marks]:
-        """A function that takes units of a limit, and the marks of the table that they are taken from."""
+        """A function that takes units of a limit, and the marks of the limit's table."""
         found = self.hits.get(form)
         if found is None:
             hit = self.scoped(namespace).bind(limit, rule)
@@ -114,7 +114,7 @@ class Shard:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether something has changed that no commit carries yet."""
+        """Whether something has changed that is in no commit yet."""
         store = self.store
         return bool(store.reservations.marks.dirty) or any(
             marks.dirty for marks in store.marks.values()
@@ -122,12 +122,12 @@ class Shard:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether all that was decided is in etcd."""
+        """Whether all decisions are in etcd."""
         marks = (*self.store.marks.values(), self.store.reservations.marks)
         return not any(one.dirty or one.flying for one in marks)
 
     def take_off(self) -> list[Ref]:
-        """All places that have changed; they are on their way from now on."""
+        """All places that have changed; they are in flight from now on."""
         refs: list[Ref] = [
             (name, place) for name, marks in self.store.marks.items() for place in marks.take_off()
         ]
@@ -135,13 +135,13 @@ class Shard:
         return refs
 
     def landed(self) -> None:
-        """What was on its way is in etcd."""
+        """Record that what was in flight is in etcd."""
         for marks in (*self.store.marks.values(), self.store.reservations.marks):
             if marks.flying:
                 marks.flying = set()
 
     def exists(self, ref: Ref) -> bool:
-        """Whether there is anything at that place."""
+        """Whether there is anything at a place."""
         name, place = ref
         store: Any = self.store
         if name is None:
@@ -154,7 +154,7 @@ class Shard:
         return store.reservations.watch(name, place) is not None
 
     def packed(self, refs: Iterable[Ref]) -> list[Any]:
-        """What those places are now."""
+        """The current content of these places."""
         tables: dict[TableName, list[Any]] = {}
         reservations: list[list[Any]] = []
         for name, place in refs:
@@ -205,7 +205,7 @@ class Shard:
         return [expires_us, charges, rows]
 
     def restore(self, rows: ShardRows) -> None:
-        """Take over what an entry says."""
+        """Load the rows of an entry."""
         store, now_us = self.store, rows.now_us
         for namespace, rule, numbers, own, shared in rows.tables:
             limit = unpacked_limit(numbers)
@@ -239,6 +239,6 @@ class Shard:
         self.store.reservations.restore(name, expires_us, charges, held)
 
     def begin_imports(self) -> None:
-        """Everything that was restored is still to be said in this node's own journal."""
+        """Queue everything that was restored for this node's own journal."""
         self.imports.extend(self.take_off())
         self.landed()

@@ -1,10 +1,10 @@
-"""Cells: a state and what hangs on it as plain data, without loss.
+"""Cells: a state and what belongs to it as plain data, without loss.
 
-A cell is `[state]`, `[state, line]` or `[state, line, marks]`, each of which may be null: who waits in line for the
-state, and the low-water marks of open reservations. A null instead of a cell says that there is nothing any more.
+A cell is `[state]`, `[state, line]` or `[state, line, marks]`, each of which may be null: the line of waiting requests,
+and the low-water marks of open reservations. A null instead of a cell means that nothing is left.
 
-The state file leaves out what only reservations need, and the time of a key that nobody holds a slot of. Here both must
-survive, so the states of buckets are written as they are, and those of slots with the latest hold.
+The state file omits what only reservations need, and the time of a key without held slots. Here both must survive, so
+the states of buckets are written in full, and those of slots with the latest hold.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def require_storable(limit: Limit) -> None:
-    """Refuse a limit whose state may grow beyond what etcd takes in one piece."""
+    """Refuse a limit whose state may grow beyond what etcd accepts in one piece."""
     problem = why_not_storable(limit)
     if problem is not None:
         raise UsageError(problem)
 
 
 def packed_limit(limit: Limit) -> list[Any]:
-    """A limit as its name and numbers."""
+    """A limit as its name and arguments."""
     if isinstance(limit, CalendarWindow):
         calendar = limit.calendar
         return ["calendar", limit.limit, calendar.period, calendar.tz, calendar.anchor]
@@ -55,7 +55,7 @@ def unpacked_limit(data: list[Any]) -> Limit:
 
 
 def packed_state(limit: Limit, state: State) -> Any:
-    """A state as numbers and texts."""
+    """A state as numbers and strings."""
     if state is None or isinstance(limit, TokenBucket | Adaptive):
         return state
     if isinstance(limit, Concurrency):
@@ -74,7 +74,7 @@ def unpacked_state(limit: Limit, data: Any) -> State:
 
 
 def packed_cell(limit: Limit, state: State, line: Line | None, watch: Watch | None) -> list[Any]:
-    """A state and what hangs on it."""
+    """A state and what belongs to it."""
     cell: list[Any] = [packed_state(limit, state)]
     if line is not None or watch is not None:
         cell.append(None if line is None else line.encode(partial(packed_state, limit)))
@@ -94,5 +94,5 @@ def unpacked_cell(limit: Limit, cell: list[Any]) -> tuple[State, Line | None, Wa
 
 
 def frozen(data: Any) -> Any:
-    """Lists, as JSON has them, as the tuples that they were."""
+    """Turn JSON lists back into tuples."""
     return tuple(map(frozen, data)) if isinstance(data, list) else data

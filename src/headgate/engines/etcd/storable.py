@@ -1,4 +1,4 @@
-"""Which limits etcd can keep: those whose state fits into one write. Rules are checked without opening the engine."""
+"""Which limits etcd can store: those whose state fits into one write. Rules are checked without opening the engine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES: Final = 20_000
 MOST_HOLDERS: Final = 10_000
-"""What still fits into one entry of etcd, which takes 1.5 MiB at once."""
+"""What still fits into one entry: etcd accepts 1.5 MiB at once."""
 
 
 def why_not_storable(limit: Limit) -> str | None:
-    """Why a limit cannot be kept on etcd; `None` if it can."""
+    """Why a limit cannot be stored on etcd; `None` if it can."""
     most = MOST_ENTRIES if isinstance(limit, SlidingLog) else MOST_HOLDERS
     if not isinstance(limit, SlidingLog | Concurrency) or limit.limit <= most:
         return None

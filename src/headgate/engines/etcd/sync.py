@@ -1,4 +1,4 @@
-"""The etcd engine for threads: the one for asyncio, in an event loop of its own thread."""
+"""The blocking etcd engine: the async one, in the event loop of a background thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class EtcdEngine:
-    """Keeps states on etcd, with this process as one of the nodes."""
+    """Stores states on etcd, with this process as one of the nodes."""
 
     blocking = True
 
@@ -59,7 +59,7 @@ class EtcdEngine:
         return lambda key, cost: self._thread.run(asked(key, cost))
 
     def bind_run(self, limit: Limit, rule: str | None = None) -> None:
-        """There is no such thing: see `Engine.bind_run`."""
+        """Not supported: see `Engine.bind_run`."""
 
     def decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
         """See `Engine.decide`."""
@@ -98,12 +98,12 @@ class EtcdEngine:
         return self._thread.run(self._engine.list_keys(prefix, cursor, limit))
 
     def close(self) -> None:
-        """Hand over what this node owns, and leave the cluster."""
+        """Hand over this node's shards, and leave the cluster."""
         self._thread.stop(self._engine.aclose)
 
 
 class _LoopThread:
-    """A thread with an event loop, started when it is first needed."""
+    """A thread with an event loop, started on first use."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -111,7 +111,7 @@ class _LoopThread:
         self._starting = threading.Lock()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end there; a caller who is interrupted leaves it behind, cancelled."""
+        """Run a coroutine there and wait for it; if the caller is interrupted, it is cancelled."""
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(
@@ -126,7 +126,7 @@ class _LoopThread:
             raise
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run one coroutine more, and end."""
+        """Run one last coroutine, and end the thread."""
         if self._thread is not None:
             self.run(last())
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,8 +1,8 @@
-"""What etcd is asked: transactions as plain values, and how they may end.
+"""Requests to etcd: transactions as plain values, and their outcomes.
 
 A transaction is carried out as a whole if all of its conditions hold. Without an answer it may have been carried out,
-or may be later: `Unsure`. Everything that is written here can be sent again in that case, because its conditions or its
-bytes make the second time harmless.
+or may be later: `Unsure`. Everything written here can be sent again in that case, because its conditions or its content
+make a second time harmless.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 class CreatedAt(NamedTuple):
-    """The key was created at this revision; 0: there is no such key."""
+    """The key was created at this revision; 0 means that it does not exist."""
 
     key: str
     revision: int
 
 
 class ChangedAt(NamedTuple):
-    """The key was last changed at this revision; 0: there is no such key."""
+    """The key was last changed at this revision; 0 means that it does not exist."""
 
     key: str
     revision: int
 
 
 class Put(NamedTuple):
-    """Write a key; with a lease it goes when the lease ends."""
+    """Write a key; with a lease it is deleted when the lease ends."""
 
     key: str
     value: bytes
@@ -36,7 +36,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete the keys from `key` up to `end`, which stays; without an end only the one."""
+    """Delete the keys from `key` up to but not including `end`; without `end` only `key`."""
 
     key: str
     end: str = ""
@@ -47,7 +47,7 @@ Operation: TypeAlias = Put | Delete
 
 
 class TransactionResult(NamedTuple):
-    """How a transaction ended: whether its conditions held, and the revision of the store afterwards."""
+    """The outcome of a transaction: whether its conditions held, and the revision of the store afterwards."""
 
     succeeded: bool
     revision: int
@@ -63,44 +63,44 @@ class Item(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a read found, all of it at one revision."""
+    """The result of a read, at one revision."""
 
     items: list[Item]
     revision: int
 
 
 class Exchanged(NamedTuple):
-    """What was found when something was written and read in one step."""
+    """The result of a write and a read in one step."""
 
     known: bool
-    """Whether everything was as it was known, so that the rest was not read."""
+    """Whether everything was unchanged, so that the rest was not read."""
     items: list[Item]
     revision: int
 
 
 class NotDone(Exception):  # noqa: N818 - it is an outcome
-    """It was certainly not carried out."""
+    """The call was certainly not carried out."""
 
 
 class Rejected(NotDone):
-    """The same, because etcd says no: no right to it, no space left."""
+    """The same, because etcd refuses: permission denied, or no space left."""
 
 
 class TooLarge(Rejected):
-    """The same, and it never will be done: etcd does not take so much at once."""
+    """The same, permanently: etcd does not accept that much at once."""
 
 
 class Unsure(Exception):  # noqa: N818 - it is an outcome
-    """No answer: it may have been carried out, or may be yet."""
+    """No answer: the call may have been carried out, or may be later."""
 
 
 def end_of(prefix: str) -> str:
-    """The end of the range of all keys that begin with `prefix`."""
+    """The end of the range of all keys with this prefix."""
     return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 class Store(Protocol):
-    """What a node asks of etcd. Calls raise `NotDone` or `Unsure`."""
+    """The interface to etcd. Calls raise `NotDone` or `Unsure`."""
 
     async def transact(
         self,
@@ -115,19 +115,19 @@ class Store(Protocol):
         """One key, or all from `key` up to `end`, at one revision."""
 
     async def grant(self, ttl_s: float) -> tuple[int, float]:
-        """A new lease, and for how long it was granted."""
+        """Create a lease; returns its id and its actual TTL."""
 
     async def keep_alive(self, lease: int, timeout: float) -> bool:  # noqa: ASYNC109
-        """Renew a lease; false if there is none (any more)."""
+        """Renew a lease; false if it does not exist (any more)."""
 
     async def revoke(self, lease: int) -> None:
-        """End a lease, and with it the keys that it holds."""
+        """End a lease, which deletes its keys."""
 
     async def compact(self, revision: int) -> None:
-        """Forget the history before a revision."""
+        """Drop the history before a revision."""
 
     def watch(self, prefix: str, revision: int) -> AsyncIterator[None]:
-        """Tell that something under `prefix` may have changed after `revision`."""
+        """Yield whenever something under `prefix` may have changed after `revision`."""
 
     async def close(self) -> None:
-        """Let go of the servers."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""AsyncRedisEngine: the shell for asyncio.
+"""AsyncRedisEngine: the async shell.
 
 The hot path is short on purpose: `bind` packs a request and hands it to the batcher; a tick later one script call is
 sent on the link, and its reply resolves all futures. This needs no task. Only in unusual cases (no link yet, an error
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class AsyncRedisEngine(Shell):
-    """Keeps states in Redis or Valkey, for asyncio. Works in several event loops at once."""
+    """Stores states in Redis or Valkey, for asyncio. Works in several event loops at once."""
 
     nowait = None
 
@@ -79,7 +79,7 @@ class AsyncRedisEngine(Shell):
         self._greetings.append(greeting)
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
-        """A function that takes units of `limit` for a key, together with others of the same tick."""
+        """A function that takes units of `limit` for a key, batched with other calls of the same tick."""
         return self._bind(limit, rule, None)
 
     def bind_hooked(self, limit: Limit, rule: str | None, hooks: Hooks) -> HookedHit:
@@ -132,7 +132,7 @@ class AsyncRedisEngine(Shell):
         return list(await asyncio.gather(*asked))
 
     async def settle(self, token: str, actual: int | Sequence[int]) -> bool:
-        """Correct a reservation to what was really used, once."""
+        """Correct a reservation to the actual cost, once."""
         return await run_async(self._settle(token, actual))
 
     async def withdraw(self, request: ChargeSet) -> None:
@@ -140,21 +140,21 @@ class AsyncRedisEngine(Shell):
         await run_async(self._withdraw(request))
 
     async def leave_line(self, decision: Decision) -> None:
-        """Give back a place in line, if it is the last."""
+        """Give up a place in line; it is given back once nobody waits behind it."""
         await run_async(self._leave_line(decision))
 
     async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
-        """Hold on to slots for another while."""
+        """Hold slots for another term."""
         routed = self._operations.slots(key, limit, token, rule, renew=True)
         held: bool = await self._run(routed) == [1]
         return held
 
     async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
-        """Let go of slots."""
+        """Release slots."""
         await self._surely(self._operations.slots(key, limit, token, rule, renew=False))
 
     async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
-        """What the key has used, and what taking one unit would be answered."""
+        """What the key has used, and the answer that a hit of one unit would get."""
         return await run_async(self._usage(key, limit, rule))
 
     async def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
@@ -162,16 +162,16 @@ class AsyncRedisEngine(Shell):
         await self._run(self._operations.reset(key, limit, rule))
 
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
-        """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
+        """Keys in use, by SCAN: some may come twice, but none that stays in use is missed."""
         require_page(prefix, cursor, limit)
         return await run_async(self._list_keys(await self._nodes(), prefix, cursor, limit))
 
     async def run(self, routed: RoutedCommand) -> Any:
-        """Run a command that is not a decision, within the deadline: the board uses the same client."""
+        """Run a command that is not a decision, within the deadline; also used by the board."""
         return await self._run(routed)
 
     async def _surely(self, command: RoutedCommand) -> Any:
-        """Give something back even if the caller is cancelled meanwhile: it may have to be sent again."""
+        """Give something back even if the caller is cancelled meanwhile; it may have to be sent again."""
         return await asyncio.shield(self._state().spawn(self._run(command)))
 
     async def aclose(self) -> None:
@@ -185,7 +185,7 @@ class AsyncRedisEngine(Shell):
         state = self._loops.get(loop)
         if state is None:
             for over in [one for one in list(self._loops) if one.is_closed()]:
-                self._loops.pop(over, None)  # A loop that ended without `aclose` is let go here.
+                self._loops.pop(over, None)  # Its loop ended without `aclose`.
             state = self._loops[loop] = LoopState(
                 loop,
                 self.options,
@@ -197,7 +197,7 @@ class AsyncRedisEngine(Shell):
         return state
 
     def _send(self, state: LoopState, slot: int, batch: PendingBatch) -> None:
-        """Send a batch on its way; called by the batcher, within a tick."""
+        """Send a batch; called by the batcher, within a tick."""
         packed = batch.packed()
         address = self._topology.address(slot)
         link = None if address is None else state.links.get((address, False))
@@ -208,23 +208,23 @@ class AsyncRedisEngine(Shell):
         batch.leave_on(link, state.time())
 
     def _take_in(self, state: LoopState, slot: int, batch: PendingBatch, reply: Any) -> None:
-        """Hand out the reply to a batch; called by the link."""
+        """Distribute the reply to a batch; called by the link."""
         link, batch.link = batch.link, None
         if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
             state.spawn(self._send_carefully(state, batch.routed(slot), batch, first=reply))
             return
-        heard = type(reply) is list
-        if heard and link is not None:
+        answered = type(reply) is list
+        if answered and link is not None:
             self._topology.answered(link.address)
-        state.batchers[slot].done(batch, heard=heard)
+        state.batchers[slot].done(batch, answered=answered)
         if self.meter.on_batch is not None:
             self.meter.on_batch(state.time() - batch.since, len(batch))
-        if not heard and isinstance(reply, Unanswered):
+        if not answered and isinstance(reply, Unanswered):
             fail(batch, unanswered(reply))
             return
         try:
             stale = batch.answer(reply)
-        except Exception:  # A bug; callers must not wait for the deadline.
+        except Exception:  # A bug; callers must not have to wait for the deadline.
             fail(batch, nonsense(reply))
             raise
         if stale:
@@ -235,7 +235,7 @@ class AsyncRedisEngine(Shell):
     ) -> None:
         """Send a batch in an unusual case."""
         try:
-            # Only until the first caller's deadline: it must not get "not sent" for a request that is sent after all.
+            # Only until the first deadline: a caller must not get "not sent" for a request that is sent after all.
             ends = min(waiting[3] for waiting in batch)
             reply = await self._run(routed, ends=ends, first=first, batch=batch)
             stale = batch.answer(reply) if batch else []
@@ -250,7 +250,7 @@ class AsyncRedisEngine(Shell):
             state.batchers[routed.slot].done(batch)
 
     async def _send_again(self, stale: list[Waiting], now_us: int) -> None:
-        """Send requests again with calendars as they are at the store's time."""
+        """Send requests again, with calendars for the store's time."""
         for waiting in stale:
             batch = PendingBatch([waiting])
             try:
@@ -282,7 +282,7 @@ class AsyncRedisEngine(Shell):
             decision: Decision = await asyncio.shield(work)
         except asyncio.CancelledError:
             abandoned.set()
-            if work.done():  # Else it sees that it is abandoned.
+            if work.done():  # Otherwise it notices that it is abandoned.
                 state.spawn(self._undo(taken, ends))
             raise
         return decision
@@ -295,15 +295,15 @@ class AsyncRedisEngine(Shell):
         ends: float,
         abandoned: asyncio.Event,
     ) -> Decision:
-        """Run the steps, noting in `taken` what can be given back; when abandoned, give it back."""
+        """Run the steps, recording in `taken` what can be given back; when abandoned, give it back."""
         steps = decide_across_slots(request, groups)
         try:
             decision = await run_async(
                 perform(steps, lambda step: self._do_slot_step(step, ends), taken, abandoned.is_set)
             )
-        except EngineError:  # The steps have given back what was taken.
+        except EngineError:  # The steps have already given everything back.
             raise
-        except BaseException:  # Among others, when the loop is about to end.
+        except BaseException:  # For example when the loop is about to end.
             await self._undo(taken, ends)
             raise
         if decision is not None and not abandoned.is_set():
@@ -322,7 +322,7 @@ class AsyncRedisEngine(Shell):
                 return await self._ask(self._operations.codec.part(request, name=name), ends)
 
     async def _undo(self, tokens: list[str], ends: float) -> None:
-        """Give back what is possible within half a deadline; errors are not reported, because no caller is left."""
+        """Give back what is possible within half a deadline; errors are ignored, because no caller is left."""
         until = ends + self.options.deadline / 2
         for routed in [one for token in tokens for one in self._operations.settle(token, 0)]:
             with suppress(EngineError):

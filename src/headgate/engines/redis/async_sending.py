@@ -1,7 +1,7 @@
-"""Send commands to the right server and return their replies, for asyncio.
+"""Sends commands to the right server and returns their replies, for asyncio.
 
-It drives the generators that know how (`sending.py`, `parallel_discovery.py`) on the links of the running loop, within
-a deadline.
+It drives the generators of `sending.py` and `parallel_discovery.py` on the links of the running loop, within a
+deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class AsyncSender:
-    """Carries commands out. `state` gives what belongs to the running loop."""
+    """Runs commands. `state` returns the state of the running loop."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class AsyncSender:
         first: Any = None,
         batch: PendingBatch | None = None,
     ) -> Any:
-        """Send a command and repair what can be, within the deadline; `first` is what a first attempt brought."""
+        """Send a command, with repair, within the deadline; `first` is the result of a first attempt."""
         loop = asyncio.get_running_loop()
         deadline = self._options.deadline
         ends = loop.time() + deadline if ends is None else ends
         batch = PendingBatch() if batch is None else batch
         try:
             async with asyncio.timeout_at(ends):
-                return await self._travel(routed, ends, first, batch)
+                return await self._drive(routed, ends, first, batch)
         except TimeoutError:
             sent = batch.link is not None
             batch.give_up(deadline)
@@ -80,16 +80,16 @@ class AsyncSender:
         finally:
             batch.link = None
 
-    async def _travel(
+    async def _drive(
         self, routed: RoutedCommand, ends: float, first: Any, batch: PendingBatch
     ) -> Any:
-        journey = self._journey(routed)
+        steps = self._steps(routed)
         state = self._state()
         outcome: Any = None
         failure: Exception | None = None
         try:
             while True:
-                step = journey.throw(failure) if failure else journey.send(outcome)
+                step = steps.throw(failure) if failure else steps.send(outcome)
                 outcome = failure = None
                 try:
                     match step:
@@ -102,7 +102,7 @@ class AsyncSender:
                             if batch.leave_out_gone():
                                 if not batch:
                                     return None
-                                journey = self._journey(batch.routed(routed.slot))
+                                steps = self._steps(batch.routed(routed.slot))
                                 continue
                             batch.leave_on(link, state.time())
                             outcome = await link.call(command, asking=asking)
@@ -115,11 +115,11 @@ class AsyncSender:
         except StopIteration as done:
             return done.value
 
-    def _journey(self, routed: RoutedCommand) -> SendSteps:
+    def _steps(self, routed: RoutedCommand) -> SendSteps:
         return send_with_repair(routed, self._topology, self._dialect)
 
     async def _prepare(self, step: Step, slot: int, state: LoopState, batch: PendingBatch) -> None:
-        """Do what comes before something can be sent."""
+        """Prepare for sending: connect, discover or wait."""
         match step:
             case Discover():
                 await self.discover(slot)
@@ -132,7 +132,7 @@ class AsyncSender:
     async def _link(
         self, state: LoopState, address: Address, ends: float, batch: PendingBatch
     ) -> Link:
-        """A link to send on; a caller whose deadline passes before there is one gets an error that says so."""
+        """A link to send on; raises if the deadline of a caller passes before there is one."""
         earlier = batch.trouble
         if earlier is None and not state.is_linked(address):
             secured = ", including the TLS handshake" if self._options.tls is not None else ""
@@ -170,7 +170,7 @@ class AsyncSender:
         return search
 
     async def _question(self, question: Question) -> Any:
-        """The reply to a question of a search, or why there is none."""
+        """The reply to a question of a search, or the reason why there is none."""
         address, command = question
         sentinel = isinstance(self._topology, Sentinel) and command[0] == b"SENTINEL"
         try:

@@ -1,7 +1,7 @@
-"""Batches: requests that are sent in one call, from the command to each caller's answer.
+"""Batches: requests that are sent in one call, and the distribution of their answers.
 
-`PendingBatch` is for any number of any requests. `SingleCall` is for one plain request that is sent alone, as nearly
-all are under low load: its caller waits for the answer, so every step here adds latency.
+`PendingBatch` is for any number of any requests. `SingleCall` is for one plain request that is sent alone, as most are
+under low load: its caller waits for the answer, so every step here adds latency.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 Waiting: TypeAlias = tuple[
     "asyncio.Future[Decision]", "PackedRequest | PlainRequest", "Operations", float
 ]
-"""Who waits, for what, in whose words, and until when."""
+"""The caller's future, its request, the operations that pack it, and its deadline."""
 
 
 class PendingBatch(list[Waiting]):
-    """Requests that travel together."""
+    """Requests that are sent together."""
 
     link: Link | None = None
-    """The link they were sent on, as long as no answer has come."""
+    """The link they were sent on, until an answer has come."""
     trouble: Exception | None = None
-    """What went wrong on the way, last."""
+    """The last problem on the way."""
     since: float = 0.0
     """When they were sent."""
     form: PlainTemplate | None = None
-    """The form of all requests, if they are plain and of one limit; known when they have been packed."""
+    """The common form, if all requests are plain and of one limit; set when they are packed."""
     words: Words | None = None
-    """What their call began with when it was packed; the dialect may have changed since."""
+    """The first words of their call when it was packed; the dialect may have changed since."""
 
     def packed(self) -> bytes:
-        """The call that decides all of them, as it is sent."""
+        """The packed call that decides all of them."""
         parts, operations = [waiting[1] for waiting in self], self[0][2]
         self.form = form = template_of(parts)
         self.words = operations.words(form)
@@ -58,7 +58,7 @@ class PendingBatch(list[Waiting]):
         return self[0][2].routed(slot, [waiting[1] for waiting in self], self.form, self.words)
 
     def answer(self, reply: Any) -> list[Waiting]:
-        """Give everyone their answer; returns those whose calendar has to be sent again."""
+        """Resolve all futures; returns the requests whose calendar has to be sent again."""
         codec, form = self[0][2].codec, self.form
         try:
             if form is None:
@@ -72,7 +72,7 @@ class PendingBatch(list[Waiting]):
         return self._answer_each(reply)
 
     def _answer_alike(self, form: PlainTemplate, answers: Iterable[Answer]) -> None:
-        """Plain requests of one limit: nearly everything is, so this is short."""
+        """For plain requests of one limit: by far the most common case, so it is kept short."""
         limit, context, hooks = form.limit, form.context, form.hooks
         after = None if hooks is None else hooks.after
         plain: Any = self
@@ -105,9 +105,9 @@ class PendingBatch(list[Waiting]):
         return stale
 
     def leave_out_gone(self) -> bool:
-        """Leave those out who do not wait any more, before it is sent again; whether there were any.
+        """Drop callers that have stopped waiting, before sending again; returns whether there were any.
 
-        Who was cancelled may have given back by now what was asked for, and must not get it after that.
+        A cancelled caller may have given its request back by now, so it must not be sent after that.
         """
         here = [waiting for waiting in self if not waiting[0].done()]
         if len(here) == len(self):
@@ -117,20 +117,20 @@ class PendingBatch(list[Waiting]):
         return True
 
     def leave_on(self, link: Link, now: float) -> None:
-        """Note on what, and when, they are sent."""
+        """Record the link and the time of sending."""
         self.link, self.since = link, now
 
     def give_up(self, deadline: float) -> None:
-        """Close a link that may be dead, once it has had time to answer: others wait on it, too."""
+        """Close a link that may be dead, after it has had time to answer: other callers wait on it, too."""
         if self.link is not None:
             self.link.suspect(self.since + deadline / 2)
 
 
 class SingleCall(PendingBatch):
-    """One plain request: the same as a batch of one, without the loops."""
+    """One plain request: a batch of one, without the loops."""
 
     def packed(self) -> bytes:
-        """The call that decides it, as it is sent."""
+        """The packed call that decides it."""
         plain: Any = self[0]
         _, (_, name, form, _), operations, _ = plain
         self.form = form
@@ -139,7 +139,7 @@ class SingleCall(PendingBatch):
         return call
 
     def answer(self, reply: Any) -> list[Waiting]:
-        """Give it its answer."""
+        """Resolve its future."""
         future, part, operations, _ = self[0]
         try:
             its_answer = operations.codec.plain_answer(reply)
@@ -166,7 +166,7 @@ def fail(batch: list[Waiting], error: Exception) -> None:
 
 
 def fail_one(waiting: Waiting, error: Exception) -> None:
-    """Give one caller the error, unless a hook has an answer."""
+    """Fail one caller, unless a hook has an answer."""
     future, part, *_ = waiting
     hooks = part.hooks
     if hooks is None or hooks.failed is None or not isinstance(error, EngineError):
@@ -174,7 +174,7 @@ def fail_one(waiting: Waiting, error: Exception) -> None:
         return
     try:
         decision = hooks.failed(error, part.ticket)
-    except Exception as raised:  # noqa: BLE001 - it goes to who waits
+    except Exception as raised:  # noqa: BLE001 - the caller gets it
         future.set_exception(raised)
     else:
         future.set_result(decision)

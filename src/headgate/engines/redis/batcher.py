@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 Sender: TypeAlias = "Callable[[int, PendingBatch], None]"
 FRESH = 0.005
-"""So many seconds after an answer a link is taken to be open still, without another look."""
+"""For this many seconds after an answer, a link is assumed to be open without another check."""
 MAX_QUEUED = 10_000
 """With this many requests queued, a new one is refused at once: it could not be answered in time."""
 WORTHWHILE = 16
-"""So many at least are worth a call of their own, which has its price; fewer travel with the others."""
+"""The minimum for a separate call, which has a cost; fewer requests go with the rest."""
 
 
 class Batcher:
-    """Collects requests for one slot (or for all, where there are none) and sends them together."""
+    """Collects requests for one slot (or for all, without slots) and sends them together."""
 
     def __init__(
         self,
@@ -51,21 +51,21 @@ class Batcher:
         slot: int,
         send: Sender,
         limits: tuple[int, int, float],
-        on_heard: Callable[[], None],
+        on_first_answer: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._slot = slot
         self._send = send
         self._max_batch, self._max_in_flight, self._deadline = limits
-        self._on_heard = on_heard
-        self._is_heard = False
+        self._on_first_answer = on_first_answer
+        self._has_answered = False
         self._queue: deque[Waiting] = deque()
         self._sent: dict[int, PendingBatch] = {}
         """Batches that still have waiting callers, in the order they were sent, by their `id`."""
         self._in_flight = 0
         self._scheduled = False
-        self._alone_until = 0.0
-        """Until when one who asks is sent at once; 0 as long as anything waits or is on its way."""
+        self._send_at_once_until = 0.0
+        """Until when a new request is sent at once; 0 while anything is queued or in flight."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Batcher:
     def ask(
         self, operations: Operations, part: PackedRequest | PlainRequest, ends: float | None = None
     ) -> asyncio.Future[Decision]:
-        """Queue a request; its answer comes with the future. `ends` is for who has less time than usual."""
+        """Queue a request; the future gets its answer. `ends` is for callers with less time than usual."""
         loop = self._loop
         future: asyncio.Future[Decision] = loop.create_future()
         now = loop.time()
@@ -84,75 +84,75 @@ class Batcher:
             timer = loop.call_at(ends, self._expire)
             future.add_done_callback(lambda _: timer.cancel())
         waiting = (future, part, operations, ends)
-        if now < self._alone_until:
+        if now < self._send_at_once_until:
             self._dispatch((SingleCall if type(part) is PlainRequest else PendingBatch)((waiting,)))
             if self._timer is None:
                 self._watch()
             return future
-        self._alone_until = 0.0
+        self._send_at_once_until = 0.0
         self._queue.append(waiting)
         if not self._scheduled:
             self._scheduled = True
             loop.call_soon(self._flush)
         elif len(self._queue) >= self._max_batch:
-            self._leave(self._max_batch)
+            self._send_next(self._max_batch)
             if len(self._queue) > MAX_QUEUED:
                 fail_one(self._queue.pop(), too_many_wait(MAX_QUEUED))
         return future
 
-    def done(self, batch: PendingBatch, *, heard: bool = False) -> None:
-        """A call has come back: send the next one before handing out the answers, to keep the server busy.
+    def done(self, batch: PendingBatch, *, answered: bool = False) -> None:
+        """Called when a call has returned: send the next one before distributing the answers, to keep the server busy.
 
-        `heard` is whether its link brought the answer just now.
+        `answered` means that an answer has just arrived on its link.
         """
         self._in_flight -= 1
         self._sent.pop(id(batch), None)
-        if heard and not self._is_heard:
-            self._is_heard = True
-            self._on_heard()
+        if answered and not self._has_answered:
+            self._has_answered = True
+            self._on_first_answer()
         if self._queue:
             self._flush()
-        elif heard and not self._in_flight and len(batch) == 1:
-            self._alone_until = self._loop.time() + FRESH
+        elif answered and not self._in_flight and len(batch) == 1:
+            self._send_at_once_until = self._loop.time() + FRESH
 
     def hurry(self, deadline: float) -> None:
-        """Who comes from now on has so many seconds."""
+        """Use this deadline for new requests."""
         self._deadline = deadline
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _flush(self) -> None:
-        """The tick is over."""
+        """Called at the end of a tick."""
         self._scheduled = False
-        self._leave(self._half())
+        self._send_next(self._half())
         if self._queue and self._in_flight < self._max_in_flight:
             self._scheduled = True
             self._loop.call_soon(self._flush)
         if self._timer is None and (self._queue or self._sent):
             self._watch()
 
-    def _leave(self, most: int) -> None:
-        """Send the next batch, if one more may be on its way."""
+    def _send_next(self, most: int) -> None:
+        """Send the next batch, unless too many are in flight."""
         if self._queue and self._in_flight < self._max_in_flight:
             batch = self._next_batch(min(most, self._max_batch))
             if batch:
                 self._dispatch(batch)
 
     def _dispatch(self, batch: PendingBatch) -> None:
-        """Send a batch; one that cannot be packed is sent request by request, to find the culprit."""
+        """Send a batch; if it cannot be packed, send its requests one by one to find the culprit."""
         try:
             self._send(self._slot, batch)
-        except Exception as error:  # noqa: BLE001 - it goes to who waits
+        except Exception as error:  # noqa: BLE001 - the caller gets it
             if len(batch) == 1:
                 fail(batch, error)
                 return
             for waiting in batch:
                 self._dispatch(PendingBatch([waiting]))
             return
-        self._in_flight += 1  # All this while the server is at work.
+        self._in_flight += 1  # Counted until the answer arrives.
         self._sent[id(batch)] = batch
-        self._alone_until = 0.0
+        self._send_at_once_until = 0.0
 
     def _next_batch(self, most: int) -> PendingBatch:
         batch = PendingBatch()
@@ -162,10 +162,10 @@ class Batcher:
         while queue and len(batch) < most:
             waiting = queue.popleft()
             future, part, _, _ = waiting
-            if future.done():  # Cancelled, or out of time.
+            if future.done():  # Cancelled or expired.
                 continue
             shared = part[2] if type(part) is PlainRequest else part
-            if shared is not last:  # Most are of one limit, and share its form.
+            if shared is not last:  # Most are of one limit and share its form.
                 last = shared
                 rules.update(shared.rules)
                 if len(rules) > MAX_RULES:
@@ -182,13 +182,13 @@ class Batcher:
         return batch
 
     def _half(self) -> int:
-        """How many leave now: half of all that is asked for, or all who wait if few would stay behind."""
+        """How many to send now: half of all pending requests, or all queued ones if few would be left."""
         waiting = len(self._queue)
         half = (waiting + sum(map(len, self._sent.values())) + 1) // 2
         return half if waiting - half >= WORTHWHILE else waiting
 
     def _watch(self) -> None:
-        """Wake when the first who waits runs out of time; those with less than usual wake us themselves."""
+        """Set a timer for the first deadline; requests with less time than usual have their own."""
         if self._timer is not None:
             self._timer.cancel()
         ends: list[float] = []

@@ -1,4 +1,4 @@
-"""A redis-py client instead of a URL: its settings are used, its connections are not.
+"""A redis-py client instead of a URL: its settings are used, but not its connections.
 
 A client retries, pools and decodes as configured, but a limiter must know exactly what was sent and how often. So the
 address, the credentials and the TLS settings are read from the client, and the engine opens its own connections.
@@ -32,7 +32,7 @@ TLS_SETTINGS: Final = frozenset(
         "ciphers",
     )
 )
-"""What redis-py can be told about TLS, and is understood here."""
+"""The TLS settings of redis-py that are supported here."""
 
 
 def is_client(value: object) -> bool:
@@ -43,7 +43,7 @@ def is_client(value: object) -> bool:
 
 
 def options_of(client: Any) -> Options:
-    """Where a client or its pool connects to, and as whom."""
+    """The address and credentials of a client or its pool."""
     if hasattr(client, "nodes_manager"):
         manager = client.nodes_manager
         _refuse("an address_remap", getattr(manager, "address_remap", None))
@@ -64,7 +64,7 @@ def options_of(client: Any) -> Options:
 
 
 def _sentinels(pool: Any) -> tuple[tuple[Address, ...], dict[str, Any]]:
-    """Where the Sentinels of a pool are, and what is said to them: they share nothing with the servers but the pool."""
+    """The addresses of a pool's Sentinels, and their settings, which are separate from those of the servers."""
     manager = pool.sentinel_manager
     _refuse("only replicas to connect to", not pool.is_master)
     _refuse("min_other_sentinels", manager.min_other_sentinels)
@@ -73,7 +73,7 @@ def _sentinels(pool: Any) -> tuple[tuple[Address, ...], dict[str, Any]]:
     addresses = tuple(
         (one.connection_kwargs["host"], int(one.connection_kwargs["port"])) for one in pools
     )
-    kwargs = pools[0].connection_kwargs  # All are made alike.
+    kwargs = pools[0].connection_kwargs  # All have the same settings.
     _refuse("a credential provider for its Sentinels", kwargs.get("credential_provider"))
     _refuse("a user name for its Sentinels", kwargs.get("username"))
     return addresses, {
@@ -90,7 +90,7 @@ def _refuse(what: str, given: object) -> None:
 
 
 def _speaks_tls(connection: type) -> bool:
-    """Whether connections of this class are encrypted; redis-py does not always say so among their settings."""
+    """Whether connections of this class are encrypted; not always visible in redis-py's settings."""
     return any(parent.__name__ == "SSLConnection" for parent in connection.__mro__)
 
 
@@ -110,7 +110,7 @@ def _options(
 
 
 def _tls(kwargs: Any) -> ssl.SSLContext:
-    import ssl  # noqa: PLC0415 - most clients have no TLS
+    import ssl  # noqa: PLC0415 - most clients do not use TLS
 
     given = {name: value for name, value in kwargs.items() if name.startswith("ssl_") and value}
     _refuse(", ".join(sorted(given.keys() - TLS_SETTINGS)), given.keys() - TLS_SETTINGS)

@@ -1,7 +1,7 @@
-"""The wire format: requests to packed bytes, integers to decisions. No I/O here.
+"""The wire format: packs requests into bytes, and reads decisions from integers. No I/O here.
 
-`lua/wire.lua`, `lua/take.lua` and `lua/decide.lua` are the other side. A limit's numbers are packed once and kept. Then
-a plain check costs only its name, and any other one a `struct.pack` and a join.
+`lua/wire.lua`, `lua/take.lua` and `lua/decide.lua` are the other side. A limit's numbers are packed once and cached.
+After that, a plain check costs only its name, and any other a `struct.pack` and a join.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Reply: TypeAlias = list[int]
 KINDS: Final = {ChargeKind.TAKE: 0, ChargeKind.PEEK: 1, ChargeKind.FORCE: 2, ChargeKind.SHADOW: 3}
 USAGE: Final = 4
 PAST: Final = 5
-"""By force, as of a moment that follows behind the cost."""
+"""A forced charge as of an earlier moment, which follows the cost."""
 WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
 STALE, TAKEN, NOT_OURS, NOT_CHARGED, UNKNOWN = -1, -2, -3, -4, -5
-"""In the place of an answer, why there is none. The last two are told by nodes only, whose store did not answer."""
+"""Codes instead of an answer. The last two come only from nodes, whose store did not answer."""
 NUMBERS_PER_STEP: Final = 5
-"""Versions, if there are any, come after the numbers of all steps."""
+"""Versions, if any, come after the numbers of all steps."""
 
 _STEP: Final = struct.Struct("<BBd")
 _HEAD: Final = struct.Struct("<dd")
@@ -53,13 +53,13 @@ TEST_TTL_MS: Final = 600_000
 SERVER_TIME: Final = _HEAD.pack(0, 0)
 PLAIN: Final = [bytes((0, number)) for number in range(256)]
 BETWEEN_TOKENS: Final = re.compile(r"(?<=\}),")
-"""Full tokens end with a tag; a comma elsewhere belongs to the name."""
+"""Full tokens end with a tag; any other comma is part of the name."""
 MAX_KNOWN: Final = 4_096
-"""How many limits are kept packed, and how many beginnings of names: callers may name any number."""
+"""How many packed limits and name prefixes are cached: callers may use any number."""
 SLOTS: Final = ALGORITHMS.index(Concurrency.name) + 1
-"""What a packed limit of slots begins with."""
+"""The first number of a packed limit of slots."""
 MAX_RULES: Final = 255
-"""How many different limits one batch may hold: their number is a byte."""
+"""How many different limits a batch may have: their number is a byte."""
 
 
 class Codec:
@@ -83,7 +83,7 @@ class Codec:
         self._prefixes: dict[tuple[str, str | None], bytes] = {}
 
     def head(self) -> bytes:
-        """What every packed argument begins with; a test clock also keeps states from expiring."""
+        """The start of every packed argument; with a test clock, states also do not expire."""
         return _HEAD.pack(self._now_us(), TEST_TTL_MS) if self._test_clock else SERVER_TIME
 
     def state_name(self, key: str, limit: Limit, rule: str | None) -> bytes:
@@ -94,7 +94,7 @@ class Codec:
     def plain_maker(
         self, limit: Limit, rule: str | None, hooks: Hooks | None = None
     ) -> Callable[..., PlainRequest]:
-        """A function that makes the plain request of a key: the fast path, with everything at hand."""
+        """A function that creates the plain request of a key: the fast path, with everything precomputed."""
         before, longest = self.keys.plain_before(self._prefix(limit, rule))
         context = ENGINE if rule is None else Context(rule=rule)
         form = PlainTemplate(limit, (self.rule(limit),), context, hooks)
@@ -134,7 +134,7 @@ class Codec:
         look: bool = False,
         name: str | None = None,
     ) -> PackedRequest:
-        """Pack one request. `now_us` is the store's time if it is known, `name` that of its reservation."""
+        """Pack one request. `now_us` is the store's time if it is known, `name` the name of its reservation."""
         steps = [(charge, limit) for charge in request.charges for limit in charge.limits]
         names = tuple(self.state_name(charge.key, limit, charge.rule) for charge, limit in steps)
         rules = tuple(self.rule(limit, now_us) for _, limit in steps)
@@ -146,14 +146,14 @@ class Codec:
         return PackedRequest(request, names, rules, token, holder, record, look)
 
     def take_command(self, words: Words, form: PlainTemplate, names: Sequence[bytes]) -> list[Any]:
-        """The call that takes one unit for each of these names; it begins with these words."""
+        """The call that takes one unit for each of these names, starting with these words."""
         keys = self._with_beside([(name, form.rules[0]) for name in names])
         return [*words, len(keys), *keys, *form.rules, *self._unusual()]
 
     def packed_take(
         self, words: Words, form: PlainTemplate, packed_names: Sequence[bytes]
     ) -> bytes:
-        """`take_command`, as it is sent."""
+        """`take_command`, packed."""
         if form.rules[0][0] == SLOTS:
             return packed_command(
                 self.take_command(words, form, [*map(unpacked_bulk, packed_names)])
@@ -165,11 +165,11 @@ class Codec:
         return b"".join([head, *packed_names, form.packed, *map(packed_bulk, self._unusual())])
 
     def _unusual(self) -> tuple[bytes, ...]:
-        """Time and flags, where they are not the server's clock and none."""
+        """Time and flags, unless they are the defaults: the server's clock, and no flags."""
         return () if self._usual else (self.head() + self._flags,)
 
     def command(self, words: Words, parts: Sequence[PackedRequest | PlainRequest]) -> list[Any]:
-        """The call that decides any batch; it begins with these words."""
+        """The call that decides any batch, starting with these words."""
         texts: list[bytes] = []
         rules: dict[bytes, int] = {}
         body = [self._packed_request(part, rules, texts) for part in parts]
@@ -187,7 +187,7 @@ class Codec:
         return [*words, len(keys), *keys, b"".join(packed), *texts]
 
     def _with_beside(self, steps: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        """The keys of a call: the state of each step, and then what lies beside the states of slots."""
+        """The keys of a call: the state of each step, then the extra keys of slots."""
         states = [name for name, _ in steps]
         return states + [self.keys.beside(name) for name, rule in steps if rule[0] == SLOTS]
 
@@ -224,7 +224,7 @@ class Codec:
         states: Sequence[tuple[bytes, Limit]],
         now_us: int | None = None,
     ) -> list[Any]:
-        """The call that asks what is used of these states."""
+        """The call that reads the usage of these states."""
         rules: dict[bytes, int] = {}
         body = [
             b"\1\0"
@@ -236,11 +236,11 @@ class Codec:
         return [*words, len(keys), *keys, b"".join(packed)]
 
     def check(self, reply: object, steps: int) -> None:
-        """Refuse what cannot be the reply to a script of ours: wrong in kind, or in length."""
+        """Refuse a reply that cannot come from our scripts: wrong type or wrong length."""
         _require_numbers(reply, 1 + (NUMBERS_PER_STEP + self._receipts) * steps)
 
     def plain_answers(self, reply: Reply, count: int) -> Iterable[Answer] | None:
-        """The answers to so many plain requests, all at once; `None` when they are not all as usual."""
+        """The answers to `count` plain requests at once; `None` if any of them is unusual."""
         self.check(reply, count)
         allowed = reply[1::NUMBERS_PER_STEP]
         if self._receipts or min(allowed) < 0:
@@ -250,7 +250,7 @@ class Codec:
         )
 
     def plain_answer(self, reply: Reply) -> Answer | None:
-        """The answer to one plain request; `None` when it is not as usual."""
+        """The answer to one plain request; `None` if it is unusual."""
         if self._receipts:
             self.check(reply, 1)
             return None
@@ -259,7 +259,7 @@ class Codec:
             total = sum(reply)
         except (TypeError, ValueError):
             raise nonsense(reply) from None
-        if type(reply) is not list or type(total) is not int:  # Bytes are numbers, too.
+        if type(reply) is not list or type(total) is not int:  # Bytes would also sum up.
             raise nonsense(reply)
         if allowed < 0:
             return None
@@ -268,7 +268,7 @@ class Codec:
     def decision(
         self, part: PackedRequest | PlainRequest, reply: Reply, at: int
     ) -> Decision | None:
-        """Read a request's share of a reply; `None` when its calendar was out of date."""
+        """Read one request's part of a reply; `None` if its calendar was out of date."""
         if type(part) is PlainRequest:
             key, _, form, _ = part
             allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
@@ -302,13 +302,13 @@ class Codec:
         return combined(decisions, **more)
 
     def full_token(self, part: PackedRequest) -> str | None:
-        """The name a caller settles by: on Cluster it also says where the record is."""
+        """The token that the caller gets; on Cluster it also contains the slot of the record."""
         if part.token is None or not part.request.reserve_us or not self.keys.clustered:
             return part.token
         return f"{part.token}@{self.keys.tag(part.request.charges[0].key).decode()}"
 
     def records(self, token: str) -> list[ReservationRecord]:
-        """The records that a full token speaks of: on Cluster there may be one in each of several slots."""
+        """The records behind a full token: on Cluster there may be one in each of several slots."""
         if not self.keys.clustered:
             return [ReservationRecord(self.keys.reservation(b"", token))]
         parts = [one.rpartition("@") for one in BETWEEN_TOKENS.split(token)]
@@ -321,7 +321,7 @@ class Codec:
         ]
 
     def usages(self, reply: Reply, steps: int) -> list[Usage | int]:
-        """Read the answer to `usage_command`; where there is no usage, why: `STALE` or `NOT_OURS`."""
+        """Read the reply to `usage_command`; a code (`STALE` or `NOT_OURS`) where there is no usage."""
         _require_numbers(reply, 1 + NUMBERS_PER_STEP * steps)
         usages: list[Usage | int] = []
         for at in range(1, len(reply), NUMBERS_PER_STEP):
@@ -338,7 +338,7 @@ def _packed_step(rule: int, charge: Charge) -> bytes:
 
 
 def undecided(code: int) -> EngineError:
-    """A node has no answer, because its own store gave none."""
+    """The error for a node that has no answer, because its own store gave none."""
     known = "it may have been charged" if code == UNKNOWN else "nothing was charged"
     return EngineError(
         f"the node could not decide the request, because its store did not answer; {known}",
@@ -348,7 +348,7 @@ def undecided(code: int) -> EngineError:
 
 
 def not_ours(key: str) -> EngineError:
-    """Another program has written to the key of a state."""
+    """The error for a state's key that another program has written to."""
     return EngineError(
         f"the state of {key!r} is not a Headgate state: something else has written to its Redis key; "
         "reset the key to start from zero",
@@ -359,7 +359,7 @@ def not_ours(key: str) -> EngineError:
 def _require_numbers(reply: object, count: int) -> None:
     if type(reply) is list and len(reply) == count:
         try:
-            total = sum(reply)  # Cheaper than to ask each one whether it is a whole number.
+            total = sum(reply)  # Cheaper than checking each one.
         except TypeError:
             raise nonsense(reply) from None
         if type(total) is int:
@@ -368,7 +368,7 @@ def _require_numbers(reply: object, count: int) -> None:
 
 
 def _require_decided(part: PackedRequest | PlainRequest, why: int) -> None:
-    """Raise what kept a request from being decided; a calendar that is out of date is no failure."""
+    """Raise why a request was not decided; an outdated calendar is not an error."""
     if why == TAKEN and isinstance(part, PackedRequest):
         raise UsageError(f"the reservation {part.token!r} is already open; settle it first")
     if why in (NOT_CHARGED, UNKNOWN):
@@ -378,7 +378,7 @@ def _require_decided(part: PackedRequest | PlainRequest, why: int) -> None:
 
 
 def _receipt(reply: Reply, at: int) -> Receipt | None:
-    """The receipt of the step whose numbers are at `at`; none where the version was not kept."""
+    """The receipt of the step whose numbers start at `at`; none if the version was not stored."""
     steps = len(reply) // (NUMBERS_PER_STEP + 1)
     version = reply[1 + NUMBERS_PER_STEP * steps + (at - 1) // NUMBERS_PER_STEP]
     return Receipt(version, reply[0]) if version else None

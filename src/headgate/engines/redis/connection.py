@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 ASKING: Final = packed_command((b"ASKING",))
 READ_SIZE = 65_536
 LAST_WORD_S: Final = 0.1
-"""How long an interrupted caller waits for the answer to what it has sent."""
+"""How long an interrupted caller waits for a pending answer."""
 LOOK_AGAIN_S: Final = 0.02
-"""How long a caller waits, at most, before it looks for a free connection by itself."""
+"""How long a caller waits at most before it checks for a free connection again."""
 
 
 class BlockingConnection:
-    """One socket and the parser of what comes in on it. Made closed; `open` it before use."""
+    """A socket and its parser. Created closed; call `open` before use."""
 
     _socket: socket.socket | None = None
     closed = False
@@ -57,11 +57,11 @@ class BlockingConnection:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was opened, and not closed since by us."""
+        """Whether it was opened, and not closed on this side."""
         return self._socket is not None and not self.closed
 
     def open(self, seconds: float) -> None:
-        """Connect and introduce ourselves; raises `NotSent` when that fails, `Refused` when it always will."""
+        """Connect and authenticate; raises `NotSent` if that fails, `Refused` if it always will."""
         address, options, sentinel = self._address, self._options, self._sentinel
         tls = options.tls_to(sentinel=sentinel)
         try:
@@ -72,7 +72,7 @@ class BlockingConnection:
             raise kind(f"cannot connect to {shown(address)}: {error}") from error
         self._news = _poll_of(self._socket)
         if self._news is not None and tls is None:
-            # We wait ourselves: a socket that does looks twice, and is told anew with every call for how long.
+            # Polling is done here: a socket with a timeout polls twice, and would need a new timeout for every call.
             self._socket.settimeout(0)
         try:
             for command in handshake(options, sentinel=sentinel):
@@ -85,14 +85,14 @@ class BlockingConnection:
             raise
 
     def is_usable(self) -> bool:
-        """Whether the server has neither closed the connection nor sent anything unasked."""
+        """Whether the server has neither closed the connection nor sent anything unsolicited."""
         sock = self._socket
         if self._news is None:
             return sock is not None and not select.select([sock], [], [], 0)[0]
         return not self._news.poll(0)
 
     def has_surplus(self) -> bool:
-        """Whether more came than was asked for: it would be taken for the answer to the next question."""
+        """Whether more than the expected reply came: it would be mistaken for the next one."""
         return bool(self._reader.has_data())
 
     def call(self, command: Command | bytes, seconds: float, *, asking: bool = False) -> Any:
@@ -121,9 +121,9 @@ class BlockingConnection:
             self._socket.close()
 
     def abandon(self) -> None:
-        """Close it in the midst of a call, after its answer if that comes soon.
+        """Close it in the middle of a call, but wait for the answer if it comes soon.
 
-        Whatever is sent next, on another connection, then comes after what was sent here: giving a slot back does not
+        Anything sent on another connection afterwards then arrives after this call: giving a slot back does not
         overtake taking it.
         """
         if self._asked and self.is_open:
@@ -142,7 +142,7 @@ class BlockingConnection:
             sent = sock.send(payload)
         except BlockingIOError:
             sent = 0
-        if sent < len(payload):  # More than the system takes at once.
+        if sent < len(payload):  # More than the system accepts at once.
             sock.settimeout(seconds)
             sock.sendall(memoryview(payload)[sent:])
             sock.settimeout(0)
@@ -180,20 +180,20 @@ class Pool:
     def _begin(self) -> None:
         self._idle: dict[tuple[Address, bool], deque[BlockingConnection]] = {}
         self._made: dict[Address, list[ref[BlockingConnection]]] = {}
-        """Every connection to a server, in use or not; also some that are gone, until there is no room for more."""
+        """Every connection to a server, in use or not; also dead ones, until the room is needed."""
         self._lock = threading.Lock()
         self._waiting: set[object] = set()
         self._freed: SimpleQueue[None] = SimpleQueue()
-        """Wakes one who waits. A hint and no more: who waits looks again by itself, too."""
+        """Wakes one waiting caller. Only a hint: waiting callers also check again by themselves."""
         self.heard = False
-        """Whether a server has answered: connecting, TLS and loading scripts are done with."""
+        """Whether a server has answered: connecting, TLS and loading scripts are done."""
         self.discovering = threading.Lock()
-        """Held by the one who looks for the servers; here because it must be new after a fork, too."""
+        """Held by the thread that runs a discovery; kept here because it must be new after a fork, too."""
 
     def after_fork(self) -> None:
-        """Called in a child: leave the parent's connections alone, and the locks that nobody will release.
+        """Called in a child process: leave the parent's connections alone, and replace locks that nobody will release.
 
-        Only the child's own descriptors are closed; nothing is sent, so the parent goes on with its connections.
+        Only the child's own descriptors are closed; nothing is sent, so the parent's connections keep working.
         """
         inherited = self._idle
         self._begin()
@@ -205,7 +205,7 @@ class Pool:
         self, address: Address, command: Command | bytes, seconds: float, *, asking: bool = False,
         sentinel: bool = False,
     ) -> Any:  # fmt: skip
-        """Send a command on a connection of its own, opening one if none is free."""
+        """Send a command on a free connection, opening one if there is none."""
         ends = time.monotonic() + seconds
         connection = self._take(address, ends, sentinel=sentinel)
         began = time.monotonic()
@@ -213,7 +213,7 @@ class Pool:
             reply = connection.call(command, max(0.0005, ends - began), asking=asking)
         except Unanswered:
             if time.monotonic() - began >= self._options.deadline / 2:
-                self.drop(address)  # It fell silent, and does not answer on the others either.
+                self.drop(address)  # It went silent, so the others are suspect, too.
             self._wake()
             raise
         except BaseException:
@@ -232,7 +232,7 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """Close every connection: the idle ones now, the others when they come back."""
+        """Close every connection: idle ones now, the others when they are returned."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
@@ -257,7 +257,7 @@ class Pool:
                 connection.close()
 
     def _new(self, address: Address, *, sentinel: bool) -> BlockingConnection | None:
-        """One more connection to a server, to be opened; `None` when there are as many as may be."""
+        """A new connection to a server, not opened yet; `None` if there are too many."""
         most, made = self._options.max_connections, self._made.setdefault(address, [])
         if len(made) >= most:
             made[:] = [one for one in made if (alive := one()) is not None and not alive.closed]
@@ -296,7 +296,7 @@ class Pool:
 
 
 def require_welcome(reply: object, address: Address, options: Options) -> None:
-    """Refuse a server that refuses us; whether it will always do so is in its words."""
+    """Raise if a server refuses us; its message shows whether that is permanent."""
     if not isinstance(reply, Exception):
         return
     words = str(reply).partition(", with args beginning with")[0]
@@ -308,7 +308,7 @@ def require_welcome(reply: object, address: Address, options: Options) -> None:
 
 
 def handshake(options: Options, *, sentinel: bool) -> list[Command]:
-    """What is said on a new connection, before anything else."""
+    """The commands to send first on a new connection."""
     commands: list[Command] = []
     password = options.sentinel_password if sentinel else options.password
     if password or (options.username and not sentinel):
@@ -320,9 +320,9 @@ def handshake(options: Options, *, sentinel: bool) -> list[Command]:
 
 
 def _poll_of(plain: socket.socket) -> select.poll | None:
-    """Says whether there is anything to read.
+    """A poll object for the socket.
 
-    Where there is none we `select`, which knows no descriptors above 1023.
+    Without `poll`, `select` is used, which does not support descriptors above 1023.
     """
     if not hasattr(select, "poll"):
         return None
@@ -332,7 +332,7 @@ def _poll_of(plain: socket.socket) -> select.poll | None:
 
 
 def _first_of(host: str, port: int, seconds: float) -> socket.socket:
-    """A connection to the first address of the host that takes us, in the time of all of them together."""
+    """A connection to the first address of the host that accepts, with one timeout for all."""
     ends = time.monotonic() + seconds
     *others, last = addresses_of(host, seconds)
     for one in others:

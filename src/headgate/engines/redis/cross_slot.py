@@ -1,4 +1,4 @@
-"""A request whose charges live in different slots of a Cluster, still all or nothing.
+"""A request whose charges are in different slots of a Cluster, still all or nothing.
 
 No script can touch two slots, so it takes several steps: peek at all slots, then take slot by slot, and if one denies,
 undo the others. No limit is ever exceeded. While the steps run, another request may be denied that would have passed,
@@ -7,7 +7,7 @@ and a crash in between leaves the cost of this one request charged.
 If a peek is denied, that slot is asked again with a real take, because a denial may change its state: backoff counts
 it, and a clock that stepped back is detected by it.
 
-A generator without I/O: it yields looks and takes, each within one slot, and is sent their decisions; `UndoStep` gives
+A generator without I/O: it yields peeks and takes, each within one slot, and is sent their decisions; `UndoStep` gives
 back.
 """
 
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from ..verbs import Verb
 
 UNDO_US: Final = 10_000_000
-"""How long the steps may take; after that a charge that was not undone stays."""
+"""How long the steps may take; after that, a charge that was not undone stays."""
 
 
 class PeekStep(NamedTuple):
-    """Ask what a request would be answered, and change nothing."""
+    """Get the answer that a request would get, without changing anything."""
 
     request: ChargeSet
 
 
 class UndoStep(NamedTuple):
-    """Give back what this reservation took."""
+    """Give back the units of this reservation."""
 
     token: str
 
 
 class Take(NamedTuple):
-    """Decide a request in earnest, and call its reservation by this name."""
+    """Decide a request for real, with this name for its reservation."""
 
     request: ChargeSet
     name: str
@@ -58,15 +58,15 @@ Steps: TypeAlias = Generator[SlotStep, Any, Any]
 
 
 class Group(NamedTuple):
-    """Those charges of a request that lie in one slot."""
+    """The charges of a request in one slot."""
 
     request: ChargeSet
     name: str
-    """What its reservation is called: it ends with the places of the charges, see `charges_of`."""
+    """The name of its reservation; ends with the indexes of the charges, see `charges_of`."""
 
 
 def groups_of(request: ChargeSet, tag: Callable[[str], bytes]) -> list[Group]:
-    """The request cut into pieces that lie in one slot each, in the order of its charges."""
+    """Split a request into groups of one slot each, in the order of its charges."""
     places: dict[bytes, list[int]] = {}
     for place, charge in enumerate(request.charges):
         places.setdefault(tag(charge.key), []).append(place)
@@ -83,7 +83,7 @@ def groups_of(request: ChargeSet, tag: Callable[[str], bytes]) -> list[Group]:
 
 
 def charges_of(name: str) -> tuple[int, ...]:
-    """Which charges of a request a reservation in one slot is about; nothing if its name does not say so."""
+    """The indexes of the charges that a reservation in one slot covers; empty if its name has none."""
     _, _, places = name.rpartition(".")
     return tuple(map(int, places.split("-"))) if _PLACES.fullmatch(places) else ()
 
@@ -92,7 +92,7 @@ _PLACES: Final = re.compile(r"[0-9]{1,3}(-[0-9]{1,3})*")
 
 
 def decide_across_slots(request: ChargeSet, pieces: list[Group]) -> Steps:
-    """Look everywhere, take slot by slot, and undo on a denial; returns the decision."""
+    """Peek everywhere, take slot by slot, and undo on a denial; returns the decision."""
     groups = [piece.request for piece in pieces]
     looks: list[Decision] = []
     for group in groups:
@@ -131,7 +131,7 @@ def perform(
     taken: list[str],
     abandoned: Callable[[], bool] = lambda: False,
 ) -> Verb[Decision | None]:
-    """Do the steps, and note in `taken` what can be given back. Returns the decision; `None` once it is abandoned."""
+    """Run the steps, recording in `taken` what can be given back. Returns the decision; `None` once abandoned."""
     outcome: Any = None
     failure: EngineError | None = None
     try:
@@ -157,7 +157,7 @@ def _undone(taken: dict[int, Decision]) -> Steps:
 
 
 def _passes(group: ChargeSet, decision: Decision) -> bool:
-    """Whether nothing stands in the way: force never asks, and a shadow never denies."""
+    """Whether the group passes: force always does, and a shadow never denies."""
     return all(
         one.allowed
         for charge, answers in zip(group.charges, _per_charge(group, decision), strict=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NotSent(Exception):  # noqa: N818 - it is an outcome
-    """The connection could not be made, or was known to be broken before anything was sent."""
+    """The connection failed, or was known to be broken before anything was sent."""
 
 
 class NotConnected(NotSent):
@@ -26,23 +26,23 @@ class NotConnected(NotSent):
 
 
 class Answered(NotSent):
-    """A server answered, but not with what is needed: it does not know who is responsible, or cannot serve us yet."""
+    """A server answered, but not usefully: it does not know the responsible server, or cannot serve us yet."""
 
 
 class Unanswered(Exception):  # noqa: N818 - it is an outcome
-    """Something was sent, and no answer came: it may or may not have been carried out."""
+    """Something was sent and no answer came: it may or may not have been carried out."""
 
 
 class Silent(Unanswered):
-    """So because time ran out, on a connection that is still open."""
+    """The same because of a timeout, on a connection that is still open."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an outcome
-    """The server does not want us: who we are, our password or our database. Trying again does not help."""
+    """The server refuses us: our user, password or database. Retrying does not help."""
 
 
 class Repair(Enum):
-    """What to do about an error reply. In each case the server has not carried the command out."""
+    """What to do about an error reply. In every case the server has not carried out the command."""
 
     LOAD = "load the library of functions"
     SEND = "send the script itself"
@@ -71,7 +71,7 @@ UNWELCOME: Final = (
     "WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR Client sent AUTH",
     "ERR invalid password", "ERR invalid DB", "ERR DB index", "ERR SELECT", "ERR unknown command",
 )  # fmt: skip
-"""What a server says on a new connection when it will say so every time."""
+"""Errors on a new connection that are permanent."""
 
 NO_CLUSTER: Final = "ERR This instance has cluster support disabled"
 NO_SUCH_FUNCTION: Final = "ERR Function not found"
@@ -81,11 +81,11 @@ CANNOT: Final = (
     "ERR unknown subcommand",
     "ERR Unknown subcommand",
 )
-"""What a server says that has no functions, or does not let us use or load them."""
+"""Errors of a server that does not support functions, or does not allow using or loading them."""
 
 
 def repair_of(message: str) -> Repair:
-    """What an error reply calls for, by its first word."""
+    """The repair for an error reply, by its first word."""
     if message.startswith(NO_SUCH_FUNCTION):
         return Repair.LOAD
     return REPAIRS.get(message.split(" ", 1)[0], Repair.GIVE_UP)
@@ -102,7 +102,7 @@ def redirection(message: str) -> tuple[int, str, int]:
 
 
 def reason_of(address: str, reply: object) -> Exception:
-    """Why a server that we asked for another one does not help: what it said, or that it said nothing."""
+    """Why a server could not help with a discovery: its reply, or that there was none."""
     if isinstance(reply, NotSent | Refused | Unanswered):
         return reply
     words = str(reply)
@@ -112,14 +112,14 @@ def reason_of(address: str, reply: object) -> Exception:
 
 
 def most_telling(reasons: Sequence[Exception]) -> Exception:
-    """What will always be so, else what was answered last, else what kept us from being answered."""
+    """The most useful of several reasons: a permanent one, else the last answer, else a failure to get one."""
     return max(
         reversed(reasons), key=lambda one: (isinstance(one, Refused), isinstance(one, Answered))
     )
 
 
 def refused(message: str) -> EngineError:
-    """The server said no, and nothing was charged."""
+    """The error for a refusal; nothing was charged."""
     transient = message.startswith(TRANSIENT)
     return EngineError(f"the store refused the request: {message}", transient=transient)
 
@@ -127,7 +127,7 @@ def refused(message: str) -> EngineError:
 def timed_out(
     seconds: float, reason: Exception | None = None, *, sent: bool = False
 ) -> EngineError:
-    """No answer within the deadline; what was sent may have been charged."""
+    """The error for no answer within the deadline; if it was sent, it may have been charged."""
     why = "the server is slow or gone" if reason is None else str(reason)
     known = "; the request may have been charged" if sent else ""
     kind: type[EngineError]
@@ -140,19 +140,19 @@ def timed_out(
 
 
 def resting(server: str) -> EngineError:
-    """The server was not asked, because it did not answer a moment ago."""
+    """The error for a server that was not called, because it did not answer recently."""
     return EngineConnectionError(
         f"the request was not sent, because {server} does not answer", transient=True
     )
 
 
 def too_many_wait(many: int) -> EngineError:
-    """There is no room for one more to wait in; nothing was sent."""
+    """The error for a full queue; nothing was sent."""
     return EngineTimeout(f"{many} requests are already waiting for Redis", transient=True)
 
 
 def no_answer(reason: Exception) -> EngineError:
-    """A question that changes nothing was not answered."""
+    """The error for a read that was not answered."""
     if isinstance(reason, Refused):
         return refused(str(reason))
     kind: type[EngineError]
@@ -162,7 +162,7 @@ def no_answer(reason: Exception) -> EngineError:
 
 
 def nonsense(reply: object) -> EngineError:
-    """What came back is no answer of our script."""
+    """The error for a reply that cannot come from our scripts."""
     shown = repr(reply)[:80]
     return EngineError(
         f"the store answered with {shown}, which is not a valid answer; the request may have been charged",
@@ -172,14 +172,14 @@ def nonsense(reply: object) -> EngineError:
 
 
 def in_a_cluster(address: str) -> EngineError:
-    """A server sent us elsewhere, and we were told that there is only this one."""
+    """The error for a redirection by a server that is configured as the only one."""
     return EngineError(
         f"redis at {address} is part of a Cluster; use a redis+cluster:// URL", transient=False
     )
 
 
 def unanswered(reason: Unanswered) -> EngineError:
-    """No answer came to what was sent: it may have been charged."""
+    """The error for a call without an answer: it may have been charged."""
     kind: type[EngineError]
     if isinstance(reason, Silent):
         words, kind = f"the store did not answer in time ({reason})", EngineTimeout
@@ -190,7 +190,7 @@ def unanswered(reason: Unanswered) -> EngineError:
 
 
 def leaping() -> EngineError:
-    """However often a calendar was sent, the store's clock was in another period."""
+    """The error for a store whose clock was in another period, however often a calendar was sent."""
     return EngineError(
         "the store's clock is unstable: it was in another calendar period on every attempt",
         transient=True,
@@ -198,10 +198,10 @@ def leaping() -> EngineError:
 
 
 def own_copy(error: Exception) -> Exception:
-    """The same error for one of many callers: who raises or changes it does so with an object of their own."""
+    """A copy of the error for one of many callers, so that each raises and changes its own object."""
     try:
         twin = copy.copy(error)
-    except Exception:  # noqa: BLE001 - one that cannot be made again
+    except Exception:  # noqa: BLE001 - it cannot be copied
         twin = EngineError(f"the request failed: {error!r}", transient=False, indefinite=True)
     twin.__cause__ = error.__cause__ or error
     return twin

@@ -1,4 +1,4 @@
-"""Keys: how a state is named in Redis, so that no two states ever share a name.
+"""Keys: how states are named in Redis, so that no two states ever share a name.
 
     hg:s{tag}namespace:rule:algorithm.window:=key        the state of a key
     hg:f…  hg:l…  hg:p…  hg:e…  hg:v…                    next to it: refunds and resets, line, places, ends of slots,
@@ -6,12 +6,12 @@
     hg:r{tag}namespace:token                             a reservation
     hg:b{tag}namespace:part                              a part of the board, see headgate/board
 
-Namespace and rule are escaped, the key (or token) comes last and as it is, so the name can be read back and is
-different for different parts. Long keys, or all keys if configured, are replaced by a keyed hash (`#` instead of `=`).
+Namespace and rule are escaped; the key (or token) comes last and unescaped, so the name can be parsed and is unique.
+Long keys, or all keys if configured, are replaced by a keyed hash (`#` instead of `=`).
 
-`{tag}` is there on Cluster only. It decides the slot, and is a hash that we compute, never text from a user: a key with
+`{tag}` is used on Cluster only. It decides the slot, and is a hash computed here, never text from a user: a key with
 braces cannot separate a state from its reservation, and an attacker without the secret cannot choose a slot. All states
-of one key share a slot; `colocate` can make that all states of one tenant.
+of one key share a slot; with `colocate`, all states of one tenant can.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ NO_RULE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class KeyCodec:
-    """Names states. One per engine and namespace."""
+    """Names the states of one engine and namespace."""
 
     namespace: str = ""
     clustered: bool = False
     secret: bytes = b""
-    """Keys the hashes; give every node the same one."""
+    """The key of the hashes; must be the same on every node."""
     hash_all: bool = False
-    """Whether to store hashes only, so that the store never sees who is limited."""
+    """Whether to store only hashes, so that the store never sees who is limited."""
     colocate: Callable[[str], str] | None = field(default=None)
-    """Which keys belong together on Cluster: those for which this returns the same text."""
+    """Groups keys on Cluster: keys with the same result share a slot."""
     max_plain_bytes: int = MAX_PLAIN_BYTES
-    """Longer keys are replaced by their hash."""
+    """Longer keys are replaced by a hash."""
 
     def state_prefix(self, limit: Limit, rule: str | None) -> bytes:
-        """What all names of one limit and rule begin with, after the tag."""
+        """The common start of all names of one limit and rule, after the tag."""
         where = NO_RULE if rule is None else "=" + _escaped(rule)
         identity = limit.identity.replace(":", ".")
         return f"{_escaped(self.namespace)}:{where}:{identity}:".encode()
@@ -57,11 +57,11 @@ class KeyCodec:
         return b"hg:s" + self.tag(key) + prefix + self.shown(key)
 
     def beside(self, state: bytes) -> bytes:
-        """The name of what tells when slots of a state expire."""
+        """The name of the set that holds when slots of a state expire."""
         return b"hg:e" + state[4:]
 
     def plain_before(self, prefix: bytes) -> tuple[bytes, int]:
-        """`(before, longest)`: the name of an ASCII key, if it is no longer than that, is itself after `before`."""
+        """`(before, longest)`: the name of an ASCII key up to that length is `before` followed by the key."""
         as_they_are = not self.clustered and not self.hash_all
         return b"hg:s" + prefix + b"=", self.max_plain_bytes if as_they_are else 0
 
@@ -74,14 +74,14 @@ class KeyCodec:
         return b"hg:b" + self.tag("board") + f"{_escaped(self.namespace)}:{part}".encode()
 
     def shown(self, key: str) -> bytes:
-        """The key as it is stored: itself, or its hash."""
+        """The stored form of a key: itself, or its hash."""
         text = key.encode()
         if self.hash_all or len(text) > self.max_plain_bytes:
             return b"#" + blake2b(text, key=self.secret, digest_size=16).hexdigest().encode()
         return b"=" + text
 
     def tag(self, key: str) -> bytes:
-        """The hash tag of a key; nothing where there are no slots."""
+        """The hash tag of a key; empty without slots."""
         if not self.clustered:
             return b""
         group = key if self.colocate is None else self.colocate(key)
@@ -94,16 +94,16 @@ class KeyCodec:
         return b"{" + urlsafe_b64encode(digest) + b"}"
 
     def pattern(self, prefix: str) -> bytes:
-        """What SCAN looks for: states of this namespace whose key begins with `prefix`."""
+        """The SCAN pattern for states of this namespace whose key begins with `prefix`."""
         tag = "{*}" if self.clustered else ""
         start = _glob_escaped(_escaped(self.namespace))
         key = f"={_glob_escaped(prefix)}" if prefix else "[=#]"
         return f"{PREFIX}s{tag}{start}:*:*:{key}*".encode()
 
     def parse(self, name: bytes) -> tuple[str | None, str, str] | None:
-        """`(rule, identity, key)` of a state's name; `None` when it is another namespace's, or none at all.
+        """`(rule, identity, key)` of a state's name; `None` if it is not a state of this namespace.
 
-        Of a key that is stored as a hash only that can be read back, with the `#` in front of it.
+        For a hashed key only the hash can be returned, with a `#` in front.
         """
         try:
             text = name.decode()
@@ -120,12 +120,12 @@ class KeyCodec:
         )
 
     def is_hashed(self, name: bytes) -> bool:
-        """Whether a state's name holds a hash of its key."""
+        """Whether a state's name contains a hash of its key."""
         return name.decode().split(":", 4)[4][:1] == "#"
 
 
 class StatePrefix(NamedTuple):
-    """What the names of all states of one limit have in common."""
+    """The common part of the names of all states of one limit."""
 
     namespace: str
     rule: str | None
@@ -142,7 +142,7 @@ def split_state(name: bytes) -> tuple[bytes, bytes]:
 
 
 def parse_prefix(prefix: bytes) -> StatePrefix:
-    """What the first part of `split_state` says; a `ValueError` if it says nothing."""
+    """Parse the first part of `split_state`; raises `ValueError` if it is invalid."""
     namespace, rule, identity, _ = prefix[4:].decode().split(":")
     if rule != NO_RULE and rule[:1] != "=":
         raise ValueError("this is not the name of a state")
@@ -154,7 +154,7 @@ def parse_prefix(prefix: bytes) -> StatePrefix:
 
 
 def parse_reservation(name: bytes) -> tuple[str, str]:
-    """`(namespace, token)` of the name of a reservation that is not on Cluster; else a `ValueError`."""
+    """`(namespace, token)` of a reservation's name outside of Cluster; else `ValueError`."""
     namespace, _, token = name[4:].decode().partition(":")
     if name[:4] != b"hg:r" or not token:
         raise ValueError("this is not the name of a reservation")

@@ -1,6 +1,6 @@
 """Limits as the Lua functions read them: an algorithm's code and its numbers. `lua/wire.lua` is the other side.
 
-So is `limit_of`, for a node that is asked in the place of Redis.
+`limit_of` is the inverse, for a node that is called instead of Redis.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def numbers_of(limit: Limit, now_us: int) -> tuple[int, ...]:  # noqa: PLR0911 - one for each algorithm
-    """A limit as its Lua twin reads it; only calendars need to know what time it is."""
+    """A limit's numbers as its Lua twin reads them; only calendars depend on the time."""
     match limit:
         case CalendarWindow():
             start_us, end_us = limit.bounds_us(now_us)
@@ -47,7 +47,7 @@ def numbers_of(limit: Limit, now_us: int) -> tuple[int, ...]:  # noqa: PLR0911 -
             return limit.limit, limit.window_us, *levels
         case Adaptive():
             window, bucket, backoff = (numbers_of(one, now_us) for one in limit.candidates)
-            parts = (*window, *bucket[:-1], *backoff)  # All have the same window.
+            parts = (*window, *bucket[:-1], *backoff)  # All share one window.
             return limit.limit, *parts, CANDIDATES.index(limit.chosen) + 1
         case Concurrency():
             return limit.limit, limit.ttl_us
@@ -55,16 +55,16 @@ def numbers_of(limit: Limit, now_us: int) -> tuple[int, ...]:  # noqa: PLR0911 -
 
 
 def packed_limit(limit: Limit, now_us: int) -> bytes:
-    """A limit's algorithm and numbers, as they are sent."""
+    """A limit's algorithm and numbers, packed."""
     numbers = numbers_of(limit, now_us)
     code = ALGORITHMS.index(limit.name) + 1
     return struct.pack(f"<B{len(numbers)}d", code, *numbers)
 
 
 def limit_of(packed: bytes, identity: str) -> Limit:
-    """The limit that was packed, for states that are kept under `identity`; anything else is a `UsageError`.
+    """The limit that was packed, for states stored under `identity`; raises `UsageError` for anything else.
 
-    What a calendar is comes from the identity, and what time it is there is for whoever counts by it.
+    A calendar is taken from the identity; its periods are computed by whoever counts.
     """
     made = _made_of(packed, identity)
     calendar = isinstance(made, CalendarWindow)
@@ -101,11 +101,11 @@ _ARGUMENTS: Final[dict[type[Limit], Callable[[list[int]], tuple[Any, ...]]]] = {
     Adaptive: lambda numbers: (numbers[0], numbers[2], numbers[6], CANDIDATES[numbers[-1] - 1]),
     Concurrency: tuple,
 }
-"""What a limit is made of, from its numbers."""
+"""The arguments of a limit, from its numbers."""
 
 
 def sized(limit: Limit, number: int) -> Limit:
-    """The same limit with another number, and the smallest burst: what is used does not depend on that."""
+    """The same limit with another number, and the smallest burst: what is used does not depend on it."""
     numbers = dict(zip(limit.__match_args__, limit.made_of, strict=True))
     numbers["limit"] = number
     if "burst" in numbers:

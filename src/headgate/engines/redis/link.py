@@ -30,7 +30,7 @@ OnReply: TypeAlias = Callable[[Any], None]
 
 
 class Link(asyncio.Protocol):
-    """Sends commands, and gives each reply to the one who asked."""
+    """Sends commands, and passes each reply to its sender."""
 
     def __init__(self, address: Address, *, at_once: bool = False) -> None:
         self.address = address
@@ -38,9 +38,9 @@ class Link(asyncio.Protocol):
         self._reader = hiredis.Reader()
         self._waiting: deque[OnReply] = deque()
         self._transport: asyncio.Transport | None = None
-        self._heard = 0
+        self._received = 0
         self.on_lost: Callable[[Address], None] | None = None
-        """Called when the connection has ended, however that came, before those who wait are told."""
+        """Called when the connection has ended for any reason, before pending replies fail."""
 
     @property
     def is_open(self) -> bool:
@@ -48,7 +48,7 @@ class Link(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, packed: bytes, on_reply: OnReply) -> bool:
-        """Send a command, if the link is open, and tell whether; `on_reply` is called once, later."""
+        """Send a command if the link is open, and return whether it was; `on_reply` is called once, later."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -64,7 +64,8 @@ class Link(asyncio.Protocol):
             if not answer.done():
                 answer.set_result(reply)
 
-        packed = packed_command(command)  # First: what cannot be packed is not sent half.
+        # First, so that a command that cannot be packed is not sent by half.
+        packed = packed_command(command)
         if asking:
             self.send(ASKING, lambda _: None)
         if not self.send(packed, on_reply):
@@ -75,12 +76,12 @@ class Link(asyncio.Protocol):
         return reply
 
     def close(self) -> None:
-        """Close the connection; who still waits is told."""
+        """Close the connection; pending replies fail."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close at once, dropping unsent data."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -90,34 +91,34 @@ class Link(asyncio.Protocol):
         if loop.time() >= until:
             self.abort()
         else:
-            loop.call_at(until, self._abort_if_silent_since, self._heard)
+            loop.call_at(until, self._abort_if_silent_since, self._received)
 
-    def _abort_if_silent_since(self, heard: int) -> None:
-        if self._heard == heard:
+    def _abort_if_silent_since(self, received: int) -> None:
+        if self._received == received:
             self.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
         stream: Any = transport
-        if self._at_once:  # uvloop keeps what is written until all that is ready has been run.
+        if self._at_once:  # uvloop would buffer writes until all ready callbacks have run.
             stream.set_write_buffer_limits(0)
         self._transport = stream
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop: hand out every complete reply.
 
-        Who gets one may ask again at once, so replies are counted first: one too many is not the answer to a question
-        that was asked after it came.
+        A callback may send again at once, so expected replies are counted first: a surplus reply must not count as the
+        answer to a later command.
         """
         reader, waiting = self._reader, self._waiting
-        self._heard += 1
+        self._received += 1
         reader.feed(data)
         asked, replies = len(waiting), []
         try:
             while (reply := reader.gets()) is not False:
                 replies.append(reply)
             surplus = len(replies) > asked or (len(replies) == asked and reader.has_data())
-        except hiredis.ProtocolError:  # Not Redis.
+        except hiredis.ProtocolError:  # Not a Redis server.
             surplus = True
         if surplus:
             self.abort()
@@ -125,7 +126,7 @@ class Link(asyncio.Protocol):
             waiting.popleft()(reply)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by the loop: fail everything that still waits."""
+        """Called by the loop: fail all pending replies."""
         self._transport = None
         if self.on_lost is not None:
             self.on_lost(self.address)
@@ -135,7 +136,7 @@ class Link(asyncio.Protocol):
 
 
 async def _connect(link: Link, options: Options, *, sentinel: bool) -> None:
-    """Connect to the first address of the host that takes us."""
+    """Connect to the first address of the host that accepts."""
     host, port = link.address
     tls = options.tls_to(sentinel=sentinel)
     loop, name = asyncio.get_running_loop(), host if tls is not None else None
@@ -148,10 +149,10 @@ async def _connect(link: Link, options: Options, *, sentinel: bool) -> None:
 
 
 async def connect(address: Address, options: Options, *, sentinel: bool = False) -> Link:
-    """Open a link and introduce ourselves; raises `NotSent` when that fails, `Refused` when it always will."""
+    """Open a link and authenticate; raises `NotSent` if that fails, `Refused` if it always will."""
     loop = asyncio.get_running_loop()
     host, port = address
-    # On Cluster there is a call for each slot: those of a tick had better leave together.
+    # On Cluster there is a call per slot: those of one tick should be sent together.
     link = Link(address, at_once=options.topology != "cluster")
     try:
         async with asyncio.timeout(options.connect_timeout):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Batchers(dict[int, Batcher]):
-    """The batcher of each slot, made when it is first asked for."""
+    """The batcher of each slot, created on first use."""
 
     def __init__(self, new: Callable[[int], Batcher]) -> None:
         self._new = new
@@ -34,7 +34,7 @@ class Batchers(dict[int, Batcher]):
 
 
 class LoopState:
-    """What belongs to one event loop: its links, its batchers, its helping tasks.
+    """The links, batchers and background tasks of one event loop.
 
     Connecting and discovery run in background tasks, once for all callers that wait for them. If a caller's deadline
     passes, the task continues for the next caller: otherwise nothing that takes longer than one deadline would ever
@@ -63,16 +63,16 @@ class LoopState:
         self._shared: dict[Hashable, asyncio.Task[Any]] = {}
         self.links: dict[tuple[Address, bool], Link] = {}
         self._deadline = options.deadline
-        """What a decision has until a server has answered: connecting, TLS and loading scripts take their time."""
+        """The deadline of decisions until a server has answered: connecting, TLS and loading scripts take time."""
         self.warned = False
 
     def _new_batcher(self, slot: int) -> Batcher:
         options = self._options
         limits = (options.max_batch, options.max_in_flight, self._deadline)
-        return Batcher(self._loop, slot, partial(self._send, self), limits, self._heard)
+        return Batcher(self._loop, slot, partial(self._send, self), limits, self._first_answer)
 
-    def _heard(self) -> None:
-        """A server has answered: from now on a decision has the usual time, whichever slot it is about."""
+    def _first_answer(self) -> None:
+        """Called when a server has answered: from now on decisions of all slots have the usual deadline."""
         if self._deadline != self._options.deciding:
             self._deadline = self._options.deciding
             for batcher in self.batchers.values():
@@ -80,11 +80,11 @@ class LoopState:
 
     @property
     def queued(self) -> int:
-        """Requests that wait for their batch to leave."""
+        """Requests that are queued for the next batch."""
         return sum(len(batcher) for batcher in self.batchers.values())
 
     async def link(self, address: Address, *, sentinel: bool = False) -> Link:
-        """An open link to a server; those who want one at the same time share it."""
+        """An open link to a server; concurrent callers share it."""
         link = self.links.get((address, sentinel))
         if link is not None and link.is_open:
             return link
@@ -93,7 +93,7 @@ class LoopState:
         )
         if not sentinel and not self.warned:
             self.warned = True
-            self.spawn(self._advise(made))  # It begins after what the caller is about to send.
+            self.spawn(self._advise(made))  # Runs after the caller has sent its command.
         return made
 
     async def _connect(self, address: Address, *, sentinel: bool) -> Link:
@@ -117,7 +117,7 @@ class LoopState:
             raise
 
     async def together(self, name: Hashable, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """The result of what has this name: begun now, unless it is under way. It goes on without those who leave."""
+        """The result of the work with this name, started unless it is running. It continues if callers leave."""
         task = self._shared.get(name)
         if task is None:
             task = self._shared[name] = self._loop.create_task(_outcome(work()))
@@ -133,14 +133,14 @@ class LoopState:
         return link is not None and link.is_open
 
     async def link_in_time(self, address: Address, ends: float) -> Link:
-        """A link to send on; not when time is over, for whoever waits may have been told that nothing was sent."""
+        """A link to send on; raises when the time is over, because callers may have got "not sent" by then."""
         link = await self.link(address)
         if self.time() >= ends:
             raise TimeoutError
         return link
 
     async def _advise(self, link: Link) -> None:
-        """Look once whether the server may forget limits; not being told is no failure."""
+        """Check once whether the server may evict limits; if it does not answer, that is no failure."""
         with suppress(NotSent, Unanswered, TimeoutError):
             async with asyncio.timeout(self._options.deadline):
                 warn_about_eviction(await link.call((b"INFO", b"memory")), self._log)
@@ -153,14 +153,14 @@ class LoopState:
                 link.close()
 
     def spawn(self, work: Any) -> asyncio.Task[Any]:
-        """Run something beside the callers."""
+        """Run something in the background."""
         task: asyncio.Task[Any] = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def close(self) -> None:
-        """Let helping tasks finish, and close the links."""
+        """Let background tasks finish, and close the links."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._options.deadline)
         shared = list(self._shared.values())
@@ -169,18 +169,19 @@ class LoopState:
         if shared:
             await asyncio.wait(shared)
         for link in self.links.values():
-            link.on_lost = None  # The server is as good as before.
-            link.abort()  # A polite end of TLS would outlive the loop, which may be about to close.
+            link.on_lost = None  # The server has not failed.
+            # A clean TLS shutdown would outlive the loop, which may be about to close.
+            link.abort()
         self.links.clear()
         for _ in range(2):
             await asyncio.sleep(0)
 
 
 async def _outcome(work: Coroutine[Any, Any, Any]) -> Any:
-    """What comes of it; a failure as a value, for there may be nobody left to raise it to."""
+    """Its outcome; a failure is returned as a value, because nobody may be left to raise it to."""
     try:
         return await work
     except (NotSent, Refused, Unanswered) as error:
         return error
-    except asyncio.CancelledError:  # Who waits for it was not cancelled.
+    except asyncio.CancelledError:  # The waiting caller was not cancelled.
         return NotConnected("the connections were closed")

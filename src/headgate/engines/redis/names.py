@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE_S: Final = 0.1
-"""How long a lookup may take, if something is known."""
+"""How long a lookup may take if an older result is known."""
 
 Found: TypeAlias = "list[str] | OSError"
 
 _last: dict[str, list[str]] = {}
-"""What was found last, by host. Hosts are those of URLs and of servers that those name, so there are few."""
+"""The last result by host. Hosts come from URLs and from the servers themselves, so there are few."""
 
 
 def addresses_of(host: str, seconds: float) -> list[str]:
@@ -48,7 +48,7 @@ def addresses_of(host: str, seconds: float) -> list[str]:
 
 
 async def addresses_of_async(host: str) -> list[str]:
-    """The same, awaited, for as long as the caller has time."""
+    """The same, async, without a time limit."""
     if is_address(host):
         return [host]
     loop = asyncio.get_running_loop()
@@ -58,11 +58,11 @@ async def addresses_of_async(host: str) -> list[str]:
         if not looking.done():
             looking.set_result(found)
 
-    def tell(found: Found) -> None:
+    def on_result(found: Found) -> None:
         with suppress(RuntimeError):  # The loop has ended.
             loop.call_soon_threadsafe(resolve, found)
 
-    _lookups.begin(host, tell)
+    _lookups.begin(host, on_result)
     found: Found
     try:
         found = await asyncio.wait_for(looking, _patience(host, None))
@@ -72,7 +72,7 @@ async def addresses_of_async(host: str) -> list[str]:
 
 
 class Lookups:
-    """Which hosts are looked up right now, and who is to be told."""
+    """The lookups that are running, and their callbacks."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,32 +80,32 @@ class Lookups:
         remember(self)
 
     def after_fork(self) -> None:
-        """Called in a child: the threads are the parent's."""
+        """Called in a child process, which does not have the parent's threads."""
         self._lock = threading.Lock()
         self.under_way = {}
 
-    def begin(self, host: str, tell: Callable[[Found], None]) -> None:
-        """Call `tell` when the host has been looked up, from another thread."""
+    def begin(self, host: str, on_result: Callable[[Found], None]) -> None:
+        """Call `on_result` with the result, from another thread."""
         with self._lock:
             if host in self.under_way:
-                self.under_way[host].append(tell)
+                self.under_way[host].append(on_result)
                 return
             start_new_thread(self._look_up, (host,))
-            self.under_way[host] = [tell]
+            self.under_way[host] = [on_result]
 
     def _look_up(self, host: str) -> None:
         found = _looked_up(host)
         with self._lock:
             waiting = self.under_way.pop(host, [])
-        for tell in waiting:
-            tell(found)
+        for on_result in waiting:
+            on_result(found)
 
 
 _lookups: Final = Lookups()
 
 
 def is_address(host: str) -> bool:
-    """Whether there is nothing to look up."""
+    """Whether it is an address already, with nothing to look up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -120,7 +120,7 @@ def _patience(host: str, seconds: float | None) -> float | None:
 
 
 def _looked_up(host: str) -> Found:
-    """What the system says; also when nobody waits for it any more, the next one will."""
+    """The system's answer; remembered for the next caller, even if nobody waits any more."""
     try:
         rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -44,19 +44,19 @@ if TYPE_CHECKING:
 
 SCAN_COUNT: Final = 500
 MAX_SCANS: Final = 100
-"""How often SCAN is asked for one page: what is looked for may be rare among millions of keys, and whoever asked wants
-to hear something."""
+"""How many times SCAN is called for one page: matches may be rare among millions of keys, and the caller should get an
+answer soon."""
 DIGEST_BYTES: Final = 6
 STALE_TRIES: Final = 5
-"""How often a calendar is sent to a store whose clock is in another period each time."""
+"""How often a calendar is sent again to a store whose clock is in another period each time."""
 REFUSE_US: Final = 60_000_000
-"""How long a request that was withdrawn is refused, should it arrive after all: longer than any deadline."""
+"""How long a withdrawn request is refused if it arrives late: longer than any deadline."""
 
 T = TypeVar("T")
 
 
 class Scan(NamedTuple):
-    """Ask a server, by its number, what it holds."""
+    """Scan the keys of a server, given by its index."""
 
     node: int
     command: tuple[Any, ...]
@@ -67,7 +67,7 @@ Listing: TypeAlias = Generator[Scan | RoutedCommand, Any, KeyPage]
 
 
 class ParsedKey(NamedTuple):
-    """What the name of a state says about it."""
+    """What the name of a state contains."""
 
     rule: str | None
     limit: Limit
@@ -75,7 +75,7 @@ class ParsedKey(NamedTuple):
     hashed: bool
 
     def entry(self, usage: Usage, now_us: int) -> KeyEntry:
-        """The state as a list shows it."""
+        """The state as a list entry."""
         limit, idle_at_us = self.limit, now_us + usage.answer[3]
         return KeyEntry(
             self.key, self.rule, limit.name, limit.window_us, usage.used, idle_at_us, limit.limit
@@ -83,7 +83,7 @@ class ParsedKey(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a list goes on: the server, its SCAN cursor, and what was seen already of what that brings."""
+    """A position in a listing: the server, its SCAN cursor, and names of that reply already returned."""
 
     node: int = 0
     at: int = 0
@@ -91,7 +91,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, cursor: str) -> Place:
-        """Read a cursor back; the empty one is the beginning."""
+        """Parse a cursor; an empty one is the start."""
         if not cursor:
             return cls()
         parts = _CURSOR.fullmatch(cursor) if isinstance(cursor, str) else None
@@ -100,7 +100,7 @@ class Place(NamedTuple):
         return cls(int(parts[1]), int(parts[2]), frozenset(filter(None, parts[3].split("."))))
 
     def with_seen(self, names: Sequence[tuple[bytes, ParsedKey]]) -> Place:
-        """The same place, with these names behind us."""
+        """The same position, with these names marked as returned."""
         return self._replace(seen=self.seen | {_digest(name) for name, _ in names})
 
     def __str__(self) -> str:
@@ -116,7 +116,7 @@ def _digest(name: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommandBatch:
-    """Requests that travel together, and their places in the caller's list."""
+    """Requests in one call, and their positions in the caller's list."""
 
     routed: RoutedCommand
     parts: list[PackedRequest | PlainRequest]
@@ -134,11 +134,11 @@ class Operations:
         self._decide, self._take = script("decide"), script("take")
 
     def slot(self, part: PackedRequest | PlainRequest) -> int:
-        """The slot of a request; all of its keys are there."""
+        """The slot of a request, which all of its keys share."""
         return slot_of(part.keys[0]) if self.clustered else 0
 
     def batches(self, requests: Sequence[ChargeSet]) -> list[CommandBatch]:
-        """Pack requests into as few calls as possible: one for each slot."""
+        """Pack requests into as few calls as possible: one per slot."""
         by_slot: dict[int, list[tuple[int, PackedRequest | PlainRequest]]] = {}
         for place, request in enumerate(requests):
             part = self.codec.part(request)
@@ -154,7 +154,7 @@ class Operations:
         ]
 
     def words(self, form: PlainTemplate | None) -> Words:
-        """What a call begins with that decides requests of this form, or of any if there is none."""
+        """The first words of a call that decides requests of this form, or of any form."""
         return self.dialect.words(self._decide if form is None else self._take)
 
     def routed(
@@ -164,7 +164,7 @@ class Operations:
         form: PlainTemplate | None = None,
         words: Words | None = None,
     ) -> RoutedCommand:
-        """One call that decides these requests; `form` if all are of one, `words` if it was sent before."""
+        """One call that decides these requests; `form` if they share one, `words` if it was sent before."""
         words = words or self.words(form)
         if form is not None:
             names = [part.keys[0] for part in parts]
@@ -178,7 +178,7 @@ class Operations:
         form: PlainTemplate | None,
         words: Words,
     ) -> bytes:
-        """The command of `routed`, as it is sent."""
+        """The command of `routed`, packed."""
         if form is None:
             return packed_command(self.codec.command(words, parts))
         plain: Any = parts
@@ -187,7 +187,7 @@ class Operations:
     def answers(
         self, parts: Sequence[PackedRequest | PlainRequest], reply: Reply
     ) -> Iterator[Decision | None]:
-        """The decisions in a reply, in order; `None` where the calendar has to be sent again."""
+        """The decisions in a reply, in order; `None` if a calendar has to be sent again."""
         self.codec.check(reply, sum(len(part.keys) for part in parts))
         at = 1
         for part in parts:
@@ -195,7 +195,7 @@ class Operations:
             at += NUMBERS_PER_STEP * len(part.keys)
 
     def again(self, part: PackedRequest | PlainRequest, now_us: int) -> PackedRequest:
-        """The same request, with calendars as they are at the store's time."""
+        """The same request, with calendars for the store's time."""
         if isinstance(part, PackedRequest):
             again = self.codec.part(part.request, now_us, look=part.look, name=part.token)
         else:
@@ -204,7 +204,7 @@ class Operations:
         return again
 
     def settle(self, token: str, actual: int | Sequence[int]) -> list[RoutedCommand]:
-        """Settle a reservation; one that lies in several slots is settled in each."""
+        """Settle a reservation, in each of its slots."""
         used = require_costs(actual)
         records = self.codec.records(token)
         if len(used) > 1 and 0 < sum(len(charges) for _, charges in records) != len(used):
@@ -215,13 +215,13 @@ class Operations:
         ]
 
     def settled(self, replies: Sequence[object], actual: int | Sequence[int]) -> bool:
-        """What the replies to `settle` say."""
+        """The result of `settle`, from its replies."""
         if [-1] in replies:
             raise other_charges(len(require_costs(actual)))
         return all(reply == [1] for reply in replies)
 
     def withdraw(self, request: ChargeSet) -> list[RoutedCommand]:
-        """Give back what a request has reserved, wherever; one that is still on its way will find its name taken."""
+        """Give back what a request has reserved, in any slot; if it is still in flight, its name will be taken."""
         keys, token = self.codec.keys, request.token
         if token is None or not request.reserve_us:
             return []
@@ -240,7 +240,7 @@ class Operations:
         return self._call("settle", (record,), body)
 
     def leave_line(self, decision: Decision) -> RoutedCommand | None:
-        """Give a place in line back; nothing to do for who has none."""
+        """Give back a place in line; `None` if the decision has none."""
         key, limit, context = decision.key, decision.limited_by, decision.context
         if context.mark is None or not isinstance(limit, TokenBucket):
             return None
@@ -251,7 +251,7 @@ class Operations:
     def slots(
         self, key: str, limit: Limit, token: str, rule: str | None, *, renew: bool
     ) -> RoutedCommand:
-        """Renew what a token holds, or let go of it."""
+        """Renew or release what a token holds."""
         assert isinstance(limit, Concurrency)
         body = self.codec.head() + bytes((renew,)) + self.codec.rule(limit)
         name = self.codec.state_name(key, limit, rule)
@@ -260,27 +260,27 @@ class Operations:
     def usage(
         self, key: str, limit: Limit, rule: str | None, now_us: int | None = None
     ) -> RoutedCommand:
-        """Ask what a key has used."""
+        """Read what a key has used."""
         name = self.codec.state_name(key, limit, rule)
         return self._usages([(name, limit)], now_us)
 
     def read_usage(self, reply: Reply, key: str) -> Usage | None:
-        """What a key has used; `None` when the calendar has to be sent again."""
+        """What a key has used; `None` if the calendar has to be sent again."""
         (usage,) = self.codec.usages(reply, 1)
         if usage == NOT_OURS:
             raise not_ours(key)
         return usage if isinstance(usage, Usage) else None
 
     def reset(self, key: str, limit: Limit, rule: str | None) -> RoutedCommand:
-        """Forget a key, the line in front of it, and what was reserved of it."""
+        """Forget a key, its line, and its reservations."""
         return self._call("reset", (self.codec.state_name(key, limit, rule),), b"")
 
     def listing(self, prefix: str, cursor: str, most: int, nodes: int) -> Listing:
-        """Look for keys on that many servers, a page at a time; never all at once.
+        """List the keys of this many servers, page by page; never all at once.
 
-        The cursor is where SCAN goes on, on which server. A page ends where a reply of SCAN does, so that nothing
-        is lost in between; only when a single bucket of the server's table holds more than a page does the cursor
-        say which of them have been seen. It also ends after `MAX_SCANS`, with however few were found.
+        The cursor holds the server and its SCAN cursor. A page ends with a reply of SCAN, so that nothing is lost in
+        between; only if a single bucket of the server's table holds more than a page does the cursor also hold the
+        names already returned. A page also ends after `MAX_SCANS` calls, however few keys were found.
         """
         place = Place.parse(cursor)
         count = SCAN_COUNT
@@ -324,7 +324,7 @@ class Operations:
         ]
 
     def _described(self, name: bytes) -> ParsedKey | None:
-        """What a state's name speaks of, if it is of this namespace and of a limit that we know."""
+        """Parse a state's name, if it is of this namespace and of a known kind of limit."""
         parsed = self.codec.keys.parse(name)
         if parsed is None:
             return None
@@ -336,7 +336,7 @@ class Operations:
         return ParsedKey(rule, limit, key, hashed=self.codec.keys.is_hashed(name))
 
     def _entries(self, names: Sequence[tuple[bytes, ParsedKey]]) -> RoutedSteps[list[KeyEntry]]:
-        """Those of the states that are in use, counted by the limits that they were last counted with."""
+        """Entries for the states in use, by the limits that they were last counted with."""
         by_slot: dict[int, list[tuple[bytes, ParsedKey]]] = {}
         for name, described in names:
             slot = slot_of(name) if self.clustered else 0

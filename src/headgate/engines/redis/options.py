@@ -25,7 +25,7 @@ Address: TypeAlias = tuple[str, int]
 
 
 def shown(address: Address) -> str:
-    """An address as people write it."""
+    """An address in the usual notation."""
     host, port = address
     return host if port == 0 else f"{host}:{port}"
 
@@ -47,12 +47,12 @@ DEFAULT_PORT: Final = {"standalone": 6379, "sentinel": 26379, "cluster": 6379}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Where a Redis is, who we are there, and how patient."""
+    """The address of a Redis, our credentials, and timeouts."""
 
     topology: TopologyName
     addresses: tuple[Address, ...]
     master: str = ""
-    """The name by which Sentinels know the master."""
+    """The name of the master that Sentinels use."""
     username: str = ""
     password: str = field(default="", repr=False)
     sentinel_password: str = field(default="", repr=False)
@@ -62,28 +62,28 @@ class Options:
     deadline: float = 1.0
     """Seconds until a call without an answer fails."""
     decision_deadline: float | None = None
-    """The same for decisions, once the server has answered for the first time; `None` where it is the same."""
+    """The same for decisions, after the server's first answer; `None` for no separate deadline."""
     connect_timeout: float = 1.0
     max_connections: int = 64
     """How many connections a blocking engine keeps to one server."""
     max_batch: int = 128
     """How many requests an async engine sends in one call."""
     max_in_flight: int = 4
-    """How many such calls may be on their way at once."""
+    """How many such calls may be in flight at once."""
     deny_cache: bool = True
-    """Whether denials are remembered for as long as they are sure to hold."""
+    """Whether denials are cached for as long as they certainly hold."""
     secret: bytes = field(default=b"", repr=False)
     hash_keys: bool = False
     receipts: bool = False
-    """Whether decisions carry a receipt, for those who check the engine from outside."""
+    """Whether decisions carry a receipt, for external checks of the engine."""
 
     @property
     def deciding(self) -> float:
-        """Seconds that a decision may take when there is a connection already."""
+        """Seconds that a decision may take with an established connection."""
         return self.deadline if self.decision_deadline is None else self.decision_deadline
 
     def tls_to(self, *, sentinel: bool) -> ssl.SSLContext | None:
-        """How connections to a Sentinel, or else to a server, are encrypted."""
+        """The TLS context for connections to a Sentinel, or else to a server."""
         return self.sentinel_tls if sentinel else self.tls
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class Options:
 
 
 def parse_url(url: str) -> Options:
-    """Read a URL; every mistake is a `ConfigError` that does not repeat the password."""
+    """Parse a URL; every mistake is a `ConfigError` that does not repeat the password."""
     try:
         parts = urlsplit(url)
     except ValueError:  # Its message quotes the URL.
@@ -139,7 +139,7 @@ def parse_url(url: str) -> Options:
 
 
 def _require_honoured(options: dict[str, Any], topology: TopologyName, path: str) -> None:
-    """Refuse what would be ignored."""
+    """Refuse options that would be ignored."""
     if "sentinel_password" in options and topology != "sentinel":
         raise ConfigError("sentinel_password needs a redis+sentinel:// URL")
     if "db" in options and topology == "cluster":
@@ -173,7 +173,7 @@ def _address(text: str, topology: TopologyName) -> Address:
 
 
 def _whole(what: str, text: str, low: int, high: int) -> int:
-    # The text is not repeated: a password that was not escaped may have ended up there.
+    # The text is not repeated: it may contain a password that was not escaped.
     if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
         raise ConfigError(f"{what} in a Redis URL must be a number from {low} to {high}")
     return int(text)
@@ -208,7 +208,7 @@ QUERY_OPTIONS: Final[dict[str, Callable[[str], Any]]] = {
 def tls_context(
     options: dict[str, Any], *, secure: bool, scheme: str = "rediss"
 ) -> ssl.SSLContext | None:
-    """Verify the server and its name, against the system's authorities or one's own."""
+    """Verify the server's certificate and name, by the system's authorities or a given one."""
     ca, cert, key = (options.pop(name, None) for name in ("ca_file", "cert_file", "key_file"))
     if not secure:
         if ca or cert or key:

@@ -1,4 +1,4 @@
-"""Requests on their way to Redis: the plain one, of which there are many, and any other."""
+"""Packed requests: the plain one, which is the most frequent, and any other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PlainTemplate:
-    """What all plain requests of one limit have in common."""
+    """The common part of all plain requests of one limit."""
 
     __slots__ = ("context", "hooks", "limit", "packed", "rules")
 
@@ -32,9 +32,9 @@ class PlainTemplate:
 
 
 class PlainRequest(tuple[str, bytes, PlainTemplate, Any]):
-    """The usual request on its way, one unit of one limit: key, packed name, form, and the ticket for its hooks.
+    """The usual request, one unit of one limit: key, packed name, form, and the ticket for its hooks.
 
-    A tuple, because nothing is cheaper to make: the fast path reads it by place.
+    A tuple, because nothing is cheaper to create: the fast path reads it by index.
     """
 
     __slots__ = ()
@@ -51,58 +51,58 @@ class PlainRequest(tuple[str, bytes, PlainTemplate, Any]):
 
     @property
     def hooks(self) -> Hooks | None:
-        """Who sees its outcome first."""
+        """The hooks that see its outcome first."""
         return self[2].hooks
 
     @property
     def ticket(self) -> Any:
-        """What they are called with."""
+        """The argument of its hooks."""
         return self[3]
 
     @property
     def request(self) -> ChargeSet:
-        """The request it stands for."""
+        """The original request."""
         key, _, form, _ = self
         return ChargeSet((Charge(key, form.limit, rule=form.context.rule),))
 
 
 @dataclass(slots=True)
 class PackedRequest:
-    """Any other request on its way: what it adds to a batch, and what is needed to read its answer."""
+    """Any other request: its part of a batch, and what is needed to read its answer."""
 
     request: ChargeSet
     keys: tuple[bytes, ...]
     rules: tuple[bytes, ...]
     """The packed rule of each step."""
     token: str | None = None
-    """The name that a caller knows its reservation or its slots by."""
+    """The caller's name for its reservation or slots."""
     holder: str | None = None
-    """The name that it holds slots under; those of a reservation have one of their own."""
+    """The name that it holds slots under; slots of a reservation have a separate one."""
     record: bytes | None = None
-    """Where its reservation is kept."""
+    """The key of its reservation's record."""
     look: bool = False
-    """Whether only to say what would be answered, and to change nothing."""
+    """Whether to only peek, without changing anything."""
     hooks: Hooks | None = None
-    """Who sees its outcome first."""
+    """The hooks that see its outcome first."""
     ticket: Any = None
-    """What they are called with."""
+    """The argument of its hooks."""
 
     @property
     def steps(self) -> list[tuple[Charge, Limit]]:
-        """The limits of the charges, in the order of their answers."""
+        """The limits of all charges, in the order of their answers."""
         return [(charge, limit) for charge in self.request.charges for limit in charge.limits]
 
 
 class ReservationRecord(NamedTuple):
-    """Where a reservation is kept, or what it took in one slot."""
+    """The record of a reservation, or of its part in one slot."""
 
     name: bytes
     charges: tuple[int, ...] = ()
-    """Which charges of the request it is about, if not all."""
+    """The charges of the request that it covers, if not all."""
 
 
 def template_of(parts: Sequence[PackedRequest | PlainRequest]) -> PlainTemplate | None:
-    """The form of requests that are all plain and of one limit; `None` for any others."""
+    """The common form of requests that are all plain and of one limit; `None` for any others."""
     first = parts[0]
     if type(first) is not PlainRequest:
         return None

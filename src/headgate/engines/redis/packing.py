@@ -1,7 +1,7 @@
-"""Packing: commands in wire format, joined from words that were packed before.
+"""Packing: commands in wire format, joined from words that are packed in advance.
 
-hiredis packs a command word by word, and for a batch that takes longer than to send it. Nearly all words of our calls
-are known long before: the name of a state is packed when it is made, its limit once for all, and a call is then a join.
+hiredis packs a command word by word, which for a batch takes longer than sending it. Nearly all words of our calls are
+known long before: the name of a state is packed when it is created, its limit once, and a call is just a join.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def packed_command(command: Iterable[Any]) -> bytes:
-    """A command of texts, bytes and whole numbers, as it is sent.
+    """Pack a command of strings, bytes and integers.
 
     hiredis gets only bytes. Converting a number to text can run Python's signal handlers; hiredis does not expect them
     to raise there, and the process would crash.
@@ -39,28 +39,28 @@ def _as_bytes(word: Any) -> bytes:
 
 
 def packed_bulk(word: bytes) -> bytes:
-    """A word as it is sent."""
+    """Pack one word."""
     return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
 def unpacked_bulk(packed: bytes) -> bytes:
-    """The word that was packed."""
+    """The inverse of `packed_bulk`."""
     return packed[packed.index(b"\n") + 1 : -2]
 
 
 @cache
 def head_of_call(words: Words, keys: int, arguments: int) -> bytes:
-    """What comes before the keys in a call of a script or a function that begins with `words`."""
+    """Everything before the keys, in a call of a script or a function that begins with `words`."""
     count = b"*%d\r\n" % (len(words) + 1 + keys + arguments)
     return b"".join([count, *map(packed_bulk, words), packed_bulk(b"%d" % keys)])
 
 
 MAX_STARTS = 32
-"""How many lengths are kept for one limit; there may be thousands of limits."""
+"""How many lengths are cached per limit; there may be thousands of limits."""
 
 
 class BulkPrefixes(dict[int, bytes]):
-    """How the word of a text that follows `before` starts, by the length of that text."""
+    """The start of a packed word, for a text after `before`, by the length of that text."""
 
     def __init__(self, before: bytes) -> None:
         self._before = before

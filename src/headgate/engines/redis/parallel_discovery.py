@@ -20,7 +20,7 @@ PATIENCE_S: Final = 0.03
 
 
 class ParallelDiscovery:
-    """A discovery on its way: ask all of `due()`, wait for `PATIENCE_S`, say what was `heard` or that it is `late`."""
+    """A running discovery: send all of `due()`, wait for `PATIENCE_S`, then call `heard` or `late`."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
@@ -29,23 +29,23 @@ class ParallelDiscovery:
         self._open = 0
         self.ended = False
         self.reason: Exception | None = None
-        """Why nothing was found, if so."""
+        """Why nothing was found, if that is so."""
         self._advance(None)
         self.late()
 
     def due(self) -> list[Question]:
-        """The questions to be asked now; each is given once."""
+        """The questions to ask now; each is returned once."""
         due, self._due = self._due, []
         self._open += len(due)
         return due
 
     def late(self) -> None:
-        """No server has answered for a while: ask one more."""
+        """No answer for a while: ask one more server."""
         if self._later:
             self._due.append(self._later.popleft())
 
     def heard(self, question: Question, reply: Any) -> None:
-        """Take an answer in."""
+        """Process an answer."""
         self._open -= 1
         self._advance(Heard(question, reply))
         if not self._open and not self._due:
@@ -54,7 +54,8 @@ class ParallelDiscovery:
     def require_found(self, topology: Topology, slot: int) -> None:
         """Raise why no server was found for a slot."""
         reason = self.reason
-        if isinstance(reason, Unanswered):  # A question of the search; what is to be sent was not.
+        # That was only a question of the search; the command itself was not sent.
+        if isinstance(reason, Unanswered):
             kind = NotSent if isinstance(reason, Silent) else NotConnected
             raise kind(str(reason)) from reason
         if reason is not None:
@@ -70,5 +71,5 @@ class ParallelDiscovery:
             return
         if heard is None:
             self._later.extend(more)
-        else:  # What one answer leads to is not put off.
+        else:  # Follow-up questions are asked at once.
             self._due += more

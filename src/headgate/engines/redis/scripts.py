@@ -21,13 +21,13 @@ ALGORITHMS: Final = (
     "adaptive",
     "concurrency",
 )
-"""In the order of `ORDER` in prelude.lua: a step names its algorithm by its place, counted from 1."""
+"""In the order of `ORDER` in prelude.lua: a step refers to its algorithm by this index, from 1."""
 COMMANDS: Final = ("take", "decide", "settle", "leave_line", "slots", "reset", "limits")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """One command: as a script its text and the hash of that, and the function that it is in the library."""
+    """One command: its text and hash as a script, and its function in the library."""
 
     name: str
     text: bytes
@@ -36,32 +36,32 @@ class Script:
 
 
 Words: TypeAlias = tuple[bytes, bytes]
-"""What a call begins with: how a script is called, and its name."""
+"""The first words of a call: the command that runs a script, and the script's name."""
 
 
 class Dialect:
-    """How an engine asks for a command: as a function, until a server says that it knows or allows none."""
+    """How commands are called: as functions, until a server turns out not to support or allow them."""
 
     def __init__(self) -> None:
         self.functions = True
 
     def words(self, script: Script) -> Words:
-        """What a call of this command begins with."""
+        """The first words of a call of this command."""
         return (b"FCALL", script.function) if self.functions else (b"EVALSHA", script.sha)
 
 
 @cache
 def script(name: str) -> Script:
-    """The command `lua/<name>.lua`, with everything it stands on."""
+    """The command `lua/<name>.lua`, with everything it needs."""
     text = f"{_text(name)}\nreturn commands.{name}(KEYS, ARGV)\n".encode()
-    # Redis itself names a script by this hash.
+    # Redis identifies scripts by this digest.
     sha = sha1(text, usedforsecurity=False).hexdigest()
     return Script(name, text, sha.encode(), f"{_library_name()}_{name}".encode())
 
 
 @cache
 def library() -> bytes:
-    """What FUNCTION LOAD is sent: all commands."""
+    """The text for FUNCTION LOAD: all commands."""
     name = _library_name()
     return (
         f"#!lua name={name}\nlocal NAME = '{name}'\nlocal function library()\n{_text(*COMMANDS)}\n"
@@ -79,7 +79,7 @@ _SHARED: Final = ("prelude", *ALGORITHMS, "wire", "watch", "line", "take")
 
 
 def _text(*commands: str) -> str:
-    # A dict, because what takes units is there for every command.
+    # A dict to drop duplicates: `take` is shared by every command.
     return "\n".join(map(_file, dict.fromkeys((*_SHARED, *commands))))
 
 

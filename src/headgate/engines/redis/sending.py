@@ -37,7 +37,7 @@ LAST_PAUSE = 0.1
 
 
 class RoutedCommand(NamedTuple):
-    """A command, the slot it belongs to, and the script it calls, if any: by FCALL or by EVALSHA."""
+    """A command, its slot, and the script it calls, if any: by FCALL or by EVALSHA."""
 
     command: Command
     slot: int = 0
@@ -45,7 +45,7 @@ class RoutedCommand(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send this to that server and bring its reply; an error reply is a value."""
+    """Send this command to that server and return its reply; an error reply is a value."""
 
     address: Address
     command: Command
@@ -53,17 +53,17 @@ class Send(NamedTuple):
 
 
 class Discover(NamedTuple):
-    """Find the responsible server; raises `NotSent` while there is none, `Refused` if there never will be one."""
+    """Find the responsible server; raises `NotSent` while there is none, `Refused` if that is permanent."""
 
 
 class Drop(NamedTuple):
-    """Close connections to that server: what they are good for has changed."""
+    """Close connections to that server: its role has changed."""
 
     address: Address
 
 
 class Delay(NamedTuple):
-    """Wait a little, if so because of what a server answered."""
+    """Wait a little, if so because of a server's answer."""
 
     seconds: float
     reason: Answered | None = None
@@ -74,8 +74,8 @@ SendSteps: TypeAlias = Generator[Step, Any, Any]
 
 
 def send_with_repair(routed: RoutedCommand, topology: Topology, dialect: Dialect) -> SendSteps:
-    """Return the reply, or raise `EngineError` when the server refuses or falls silent."""
-    command, pauses = routed.command, _longer_and_longer()
+    """Return the reply, or raise `EngineError` if the server refuses or goes silent."""
+    command, pauses = routed.command, _growing_delays()
     asked: Address | None = None
     moves = 0
     while True:
@@ -101,7 +101,7 @@ def send_with_repair(routed: RoutedCommand, topology: Topology, dialect: Dialect
         if not isinstance(reply, Exception) and command[0] != b"FUNCTION":
             return reply
         repair = repair_of(str(reply))
-        otherwise = _otherwise(routed, command, reply, dialect)
+        otherwise = _other_way(routed, command, reply, dialect)
         if otherwise is not None:
             command = otherwise
             asked = address if asking else None
@@ -110,23 +110,22 @@ def send_with_repair(routed: RoutedCommand, topology: Topology, dialect: Dialect
         else:
             moves += repair is Repair.FOLLOW
             yield from _repaired(repair, str(reply), address, topology)
-            if (
-                repair is not Repair.FOLLOW or moves > 1
-            ):  # Or they do not agree yet who has the slot.
+            # A second redirection means that the servers do not agree yet on the slot's owner.
+            if repair is not Repair.FOLLOW or moves > 1:
                 reason = Answered(f"{shown(address)} answered: {reply}")
                 yield next(pauses)._replace(reason=reason)
 
 
 def note_reply(reply: Any, address: Address, topology: Topology) -> None:
-    """A server that replies is there, unless all it says is that it cannot do anything yet."""
+    """Record that a server works, unless its reply says that it cannot do anything yet."""
     if not isinstance(reply, Exception) or repair_of(str(reply)) is not Repair.WAIT:
         topology.answered(address)
-    elif not str(reply).startswith("TRYAGAIN"):  # That is about one slot, which moves.
+    elif not str(reply).startswith("TRYAGAIN"):  # That concerns one slot, which is being moved.
         topology.failed(address)
 
 
 def _search(topology: Topology, pauses: Iterator[Delay]) -> Generator[Step, Any, None]:
-    """Find out who is responsible, or wait a little before it is tried again."""
+    """Find the responsible server, or wait a little before the next attempt."""
     try:
         yield Discover()
         topology.answered(NOBODY)
@@ -137,10 +136,10 @@ def _search(topology: Topology, pauses: Iterator[Delay]) -> Generator[Step, Any,
         raise refused(str(error)) from error
 
 
-def _otherwise(
+def _other_way(
     routed: RoutedCommand, command: Command, reply: Any, dialect: Dialect
 ) -> Command | None:
-    """How to have a script run, when what was tried last did not: load the library, or send the script."""
+    """The next way to run a script, after the last one failed: load the library, or send the script."""
     script, message = routed.script, str(reply)
     if script is None:
         return None
@@ -161,7 +160,7 @@ def _otherwise(
 def _repaired(
     repair: Repair, message: str, address: Address, topology: Topology
 ) -> Generator[Step, Any, None]:
-    """Take in what an error reply says about who is responsible."""
+    """Update the topology from an error reply."""
     match repair:
         case Repair.FOLLOW:
             if not topology.clustered:
@@ -179,12 +178,12 @@ def _repaired(
 
 
 def _named(message: str, address: Address) -> Address:
-    """The server that a redirection names; without a host it is another port of the one that answered."""
+    """The server in a redirection; without a host it is another port of the server that answered."""
     _, host, port = redirection(message)
     return host or address[0], port
 
 
-def _longer_and_longer() -> Generator[Delay, None, None]:
+def _growing_delays() -> Generator[Delay, None, None]:
     seconds = FIRST_PAUSE
     while True:
         yield Delay(seconds)

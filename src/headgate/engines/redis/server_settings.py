@@ -9,16 +9,16 @@ if TYPE_CHECKING:
 
 
 def warn_about_eviction(info: object, log: logging.Logger) -> None:
-    """Say it, if there is something to say."""
+    """Log a warning if limits may be evicted."""
     warning = eviction_warning(info)
     if warning is not None:
         log.warning(warning)
 
 
 def eviction_warning(info: object) -> str | None:
-    """What to warn about, from the reply to INFO memory; nothing when limits are safe."""
+    """The warning, from the reply to INFO memory; `None` if limits are safe."""
     if not isinstance(info, bytes):
-        return None  # Not allowed to ask: nothing to say.
+        return None  # INFO is not allowed: nothing to warn about.
     facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy == "noeviction" or facts.get("maxmemory", "0") == "0":

@@ -1,4 +1,4 @@
-"""What the two shells share: the topology, the codec, and the methods that are not decisions."""
+"""The common part of the two shells: the topology, the codec, and the methods that are not decisions."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class Shell:
-    """An engine without its I/O. What is said to servers of another kind, a subclass may say otherwise.
+    """An engine without its I/O. Subclasses for other kinds of servers override the protocol.
 
-    `url` is a URL or `Options`. With a `clock` of your own, tests decide what time it is; otherwise the server does.
-    `colocate` says which keys belong together on Cluster: those for which it returns the same text share a slot.
-    `logger` gets a warning about a server that may evict keys; the default is "headgate".
+    `url` is a URL or `Options`. With a `clock`, tests control the time; otherwise the server's clock counts. `colocate`
+    groups keys on Cluster: those for which it returns the same text share a slot. `logger` gets a warning about a
+    server that may evict keys; the default is "headgate".
     """
 
     _parse: Callable[[str], Options] = staticmethod(parse_url)
@@ -61,12 +61,12 @@ class Shell:
         self._dialect = self._new_dialect()
         if isinstance(self._topology, Cluster):
             silence = self._topology.silence
-            silence.on_change = partial(self._tell_of, silence)
+            silence.on_change = partial(self._log_silence, silence)
         self._speak_for("")
         self._open()
 
-    def _tell_of(self, silence: Silence, address: Address) -> None:
-        """One line in the log when a server of a Cluster falls silent, and one when it is back."""
+    def _log_silence(self, silence: Silence, address: Address) -> None:
+        """Log once when a server of a Cluster goes silent, and once when it is back."""
         server = "a server that a slot belongs to" if address == NOBODY else shown(address)
         if silence.is_silent(address):
             self._log.error("%s does not answer and is not used for now", server)
@@ -74,15 +74,15 @@ class Shell:
             self._log.warning("%s answers again", server)
 
     def _new_topology(self) -> Topology:
-        """What knows which server to ask."""
+        """Create the topology, which knows the responsible server."""
         return topology_of(self.options)
 
     def _new_dialect(self) -> Dialect:
-        """How commands are written."""
+        """Create the dialect, which formats calls."""
         return Dialect()
 
     def _new_operations(self, namespace: str) -> Operations:
-        """The verbs, for one namespace."""
+        """Create the verbs of one namespace."""
         options = self.options
         keys = KeyCodec(
             namespace, self._topology.clustered, options.secret, options.hash_keys, self._colocate
@@ -93,19 +93,19 @@ class Shell:
         return Operations(codec, options.max_batch, self._dialect)
 
     def _open(self) -> None:
-        """Get ready for connections of this shell's kind."""
+        """Prepare the connections of this shell."""
         raise NotImplementedError
 
     def _run(self, command: RoutedCommand) -> Any:
-        """Send a command within the deadline; its reply, or what to await for it."""
+        """Send a command within the deadline; returns its reply, or an awaitable of it."""
         raise NotImplementedError
 
     def _surely(self, command: RoutedCommand) -> Any:
-        """`_run` for what gives something back: it is sent also if the caller does not wait for it."""
+        """`_run` for giving something back: it is sent even if the caller stops waiting."""
         return self._run(command)
 
     def _ask_node(self, address: Address, command: tuple[Any, ...]) -> Any:
-        """Ask one server; its reply, or what to await for it."""
+        """Call one server; returns its reply, or an awaitable of it."""
         raise NotImplementedError
 
     def _settle(self, token: str, actual: int | Sequence[int]) -> Verb[bool]:
@@ -151,7 +151,7 @@ class Shell:
             return page
 
     def _known_nodes(self) -> list[Address]:
-        """The servers that hold keys, as far as they are known."""
+        """The servers that hold keys, as far as known."""
         return self._topology.masters
 
     @property
@@ -169,14 +169,14 @@ class Shell:
 
     @property
     def _in_part(self) -> Callable[[], bool] | None:
-        """What tells whether some servers of a Cluster answer."""
+        """A function that returns whether some servers of a Cluster answer."""
         topology = self._topology
         return topology.silence.in_part if isinstance(topology, Cluster) else None
 
     def deciding_within(self, seconds: float) -> Self:
         """The same engine with this deadline for decisions, unless its URL has one. For an engine not yet in use.
 
-        Everything else keeps the usual deadline, and so does who has to wait for the first connection.
+        Everything else keeps the usual deadline, including decisions that wait for the first connection.
         """
         if self.options.decision_deadline is not None:
             return self

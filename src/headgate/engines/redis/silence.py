@@ -23,21 +23,21 @@ REST_S: Final = 0.1
 
 
 class Silence:
-    """What servers were heard of, and when. Safe under threads: each step is one operation on a dictionary or a set."""
+    """Which servers answer, and since when others do not. Thread-safe: each step is one operation on a dict or set."""
 
     def __init__(self, patience_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._patience_s = patience_s
         self._now = now
         self._since: dict[Address, float] = {}
-        """When servers failed that have not answered after that."""
+        """The first failure of each server since its last answer."""
         self._rests_until: dict[Address, float] = {}
         self._answering: set[Address] = set()
-        """Servers that did not fail after they had last answered."""
+        """Servers whose last call was answered."""
         self.on_change: Callable[[Address], None] | None = None
-        """Told when a server begins to rest, and when it answers again."""
+        """Called when a server starts to rest, and when it answers again."""
 
     def failed(self, address: Address) -> None:
-        """A server did not answer, or could not be reached."""
+        """Record that a server did not answer, or could not be reached."""
         now = self._now()
         since = self._since.setdefault(address, now)
         self._answering.discard(address)
@@ -48,7 +48,7 @@ class Silence:
                 self.on_change(address)
 
     def answered(self, address: Address) -> None:
-        """A server has answered."""
+        """Record an answer of a server."""
         if address != NOBODY:
             self._answering.add(address)
         if address in self._since:
@@ -62,7 +62,7 @@ class Silence:
         return address in self._rests_until
 
     def rests(self, address: Address) -> bool:
-        """Whether a server is not to be asked now; one caller who is told that it is has to try."""
+        """Whether to skip a server for now; now and then one caller gets false, and tries it."""
         until = self._rests_until.get(address)
         if until is None:
             return False
@@ -77,6 +77,6 @@ class Silence:
         return bool(self._answering)
 
     def keep(self, servers: Collection[Address]) -> None:
-        """These are all servers that there are."""
+        """Forget all servers but these."""
         for address in [one for one in list(self._answering) if one not in servers]:
             self._answering.discard(address)

@@ -61,7 +61,7 @@ UNFOUND = "no server answered the discovery in time"
 
 
 class RedisEngine(Shell):
-    """Keeps states in Redis or Valkey, for threads and plain functions."""
+    """Stores states in Redis or Valkey, for threads and plain functions."""
 
     blocking = True
 
@@ -86,7 +86,7 @@ class RedisEngine(Shell):
         """Not supported: every key is a round trip, or part of a batch."""
 
     def _take(self, operations: Operations, part: PlainRequest) -> Decision:
-        """Take one unit: one direct attempt, which is nearly always enough, else with repair."""
+        """Take one unit: a single direct attempt, which is nearly always enough, else with repair."""
         seconds = self._deciding
         ends = time.monotonic() + seconds
         slot, form = operations.slot(part), part[2]
@@ -103,11 +103,11 @@ class RedisEngine(Shell):
 
     @property
     def _deciding(self) -> float:
-        """Seconds that a decision may take; the first may have to wait until we are connected."""
+        """Seconds that a decision may take; more until we are connected."""
         return self.options.deciding if self._pool.heard else self.options.deadline
 
     def _try(self, slot: int, packed: bytes, seconds: float) -> Any:
-        """The reply to a command that is sent once; why it was not sent, or `None` if nobody is known to send it to."""
+        """The reply to a single attempt; or why it was not sent, `None` if the server is not known."""
         address = self._topology.address(slot)
         if address is None or self._topology.rests(address):
             return None
@@ -150,7 +150,7 @@ class RedisEngine(Shell):
         return [decisions[place] for place in range(len(requests))]
 
     def _ask_again(self, part: PackedRequest | PlainRequest, now_us: int, ends: float) -> Decision:
-        """Ask again with calendars as they are at the store's time."""
+        """Send a request again, with calendars for the store's time."""
         operations = self._operations
         for _ in range(STALE_TRIES):
             again = operations.again(part, now_us)
@@ -162,7 +162,7 @@ class RedisEngine(Shell):
         raise leaping()
 
     def settle(self, token: str, actual: int | Sequence[int]) -> bool:
-        """Correct a reservation to what was really used, once."""
+        """Correct a reservation to the actual cost, once."""
         return run(self._settle(token, actual))
 
     def withdraw(self, request: ChargeSet) -> None:
@@ -170,20 +170,20 @@ class RedisEngine(Shell):
         run(self._withdraw(request))
 
     def leave_line(self, decision: Decision) -> None:
-        """Give back a place in line, if it is the last."""
+        """Give up a place in line; it is given back once nobody waits behind it."""
         run(self._leave_line(decision))
 
     def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
-        """Hold on to slots for another while."""
+        """Hold slots for another term."""
         held: bool = self._run(self._operations.slots(key, limit, token, rule, renew=True)) == [1]
         return held
 
     def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
-        """Let go of slots."""
+        """Release slots."""
         self._run(self._operations.slots(key, limit, token, rule, renew=False))
 
     def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
-        """What the key has used, and what taking one unit would be answered."""
+        """What the key has used, and the answer that a hit of one unit would get."""
         return run(self._usage(key, limit, rule))
 
     def reset(self, key: str, limit: Limit, rule: str | None = None) -> None:
@@ -191,7 +191,7 @@ class RedisEngine(Shell):
         self._run(self._operations.reset(key, limit, rule))
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
-        """Keys in use, by SCAN: some may come twice, and none that stays is missed."""
+        """Keys in use, by SCAN: some may come twice, but none that stays in use is missed."""
         require_page(prefix, cursor, limit)
         return run(self._list_keys(self._nodes(), prefix, cursor, limit))
 
@@ -200,7 +200,7 @@ class RedisEngine(Shell):
         self._pool.close()
 
     def _decide_across_slots(self, request: ChargeSet, groups: list[Group]) -> Decision:
-        """Run the steps by one deadline; an interrupt leaves nothing taken behind."""
+        """Run the steps within one deadline; an interrupt leaves nothing charged."""
         if len(groups) == 1:
             return self.decide([request])[0]
         ends = time.monotonic() + self._deciding
@@ -208,7 +208,7 @@ class RedisEngine(Shell):
         taken: list[str] = []
         try:
             decision = run(perform(steps, lambda step: self._do_slot_step(step, ends), taken))
-        except EngineError:  # The steps have given back what was taken.
+        except EngineError:  # The steps have already given everything back.
             raise
         except BaseException:
             self._undo(taken, ends)
@@ -226,7 +226,7 @@ class RedisEngine(Shell):
                 return self._decide_one(request, ends, name=name)
 
     def _undo(self, tokens: list[str], ends: float) -> None:
-        """Give back what is possible within half a deadline; errors are not reported, because no caller is left."""
+        """Give back what is possible within half a deadline; errors are ignored, because no caller is left."""
         until = ends + self.options.deadline / 2
         for routed in [one for token in tokens for one in self._operations.settle(token, 0)]:
             with suppress(EngineError):
@@ -235,7 +235,7 @@ class RedisEngine(Shell):
     def _decide_one(
         self, request: ChargeSet, ends: float, *, look: bool = False, name: str | None = None
     ) -> Decision:
-        """Decide a request within one slot, or only look what it would be answered."""
+        """Decide a request within one slot, or only peek."""
         part = self._operations.codec.part(request, look=look, name=name)
         reply = self._run(self._operations.routed(self._operations.slot(part), [part]), ends)
         (decision,) = self._operations.answers([part], reply)
@@ -260,13 +260,13 @@ class RedisEngine(Shell):
         return reply
 
     def _run(self, routed: RoutedCommand, ends: float | None = None, first: Any = None) -> Any:
-        """Send a command and repair what can be, within the deadline, or by the time that a caller of many has left.
+        """Send a command, with repair, within the deadline or until `ends`.
 
         `first` is the reply to a first attempt if there was one, or why nothing was sent.
         """
         seconds = self.options.deadline if ends is None else self._deciding
         ends = time.monotonic() + seconds if ends is None else ends
-        journey = send_with_repair(routed, self._topology, self._dialect)
+        steps = send_with_repair(routed, self._topology, self._dialect)
         outcome: Any = None
         failure: Exception | None = None
         trouble: Exception | None = None
@@ -274,7 +274,7 @@ class RedisEngine(Shell):
             trouble, first = first, None
         try:
             while True:
-                step = journey.throw(failure) if failure else journey.send(outcome)
+                step = steps.throw(failure) if failure else steps.send(outcome)
                 trouble = failure or getattr(step, "reason", None) or trouble
                 outcome = failure = None
                 if time.monotonic() >= ends:
@@ -290,7 +290,7 @@ class RedisEngine(Shell):
             return done.value
 
     def _do(self, step: Step, slot: int, ends: float) -> Any:
-        """Do what a journey asks for; the reply, if it is to send something."""
+        """Carry out a step; returns the reply if it is to send something."""
         left = max(0.0005, ends - time.monotonic())
         match step:
             case Send(address, command, asking):
@@ -307,7 +307,7 @@ class RedisEngine(Shell):
         return None
 
     def _advise(self, address: Address) -> None:
-        """Look once whether the server may forget limits; not being told is no failure."""
+        """Check once whether the server may evict limits; if it does not answer, that is no failure."""
         self._advised = True
         with suppress(NotSent, Refused, Unanswered):
             info = self._pool.call(address, (b"INFO", b"memory"), ADVICE_S)
@@ -315,7 +315,7 @@ class RedisEngine(Shell):
 
     def _discover(self, slot: int, ends: float) -> None:
         """Find the responsible server, or raise why not; concurrent threads share one search."""
-        while self._pool.discovering.locked():  # `with` waits for as long as it takes.
+        while self._pool.discovering.locked():  # `with` would wait without a time limit.
             if self._topology.address(slot) is not None:
                 return
             if time.monotonic() >= ends:
@@ -341,7 +341,7 @@ class RedisEngine(Shell):
     def _ask_aside(
         self, question: Question, seconds: float, answers: SimpleQueue[tuple[Question, Any]]
     ) -> None:
-        """Ask a question of a discovery in a separate thread: one without an answer delays no caller.
+        """Ask a question of a discovery in a separate thread, so that a silent server delays no caller.
 
         Not a `threading.Thread`: its `start` waits for the thread with a lock that an interrupt would leave locked.
         """
@@ -354,11 +354,11 @@ class RedisEngine(Shell):
                 reply = self._pool.call(address, command, seconds, sentinel=sentinel)
             except (NotSent, Refused, Unanswered) as error:
                 reply = error
-            except Exception as error:  # noqa: BLE001 - the search goes on without it
+            except Exception as error:  # noqa: BLE001 - the search continues without it
                 reply = NotSent(f"{shown(address)} could not be asked: {error!r}")
             answers.put((question, reply))
 
         try:
             start_new_thread(ask, ())
-        except RuntimeError:  # There can be no more threads.
+        except RuntimeError:  # No more threads can be started.
             ask()

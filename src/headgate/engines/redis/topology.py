@@ -21,25 +21,25 @@ Command: TypeAlias = tuple[Any, ...]
 
 
 class Question(NamedTuple):
-    """What to ask whom."""
+    """A command for a server."""
 
     address: Address
     command: Command
 
 
 class Heard(NamedTuple):
-    """What came of a question: the reply, or an exception when there is none."""
+    """The result of a question: the reply, or an exception if there is none."""
 
     question: Question
     reply: Any
 
 
 Discovery: TypeAlias = Generator[list[Question], Heard, Exception | None]
-"""Yields more questions, is sent the next answer, and returns why it found nothing, if so."""
+"""Yields questions, is sent the next answer, and returns why it found nothing, if so."""
 
 
 class Topology(Protocol):
-    """Knows which server to ask."""
+    """Knows the responsible server."""
 
     @property
     def clustered(self) -> bool:
@@ -47,32 +47,32 @@ class Topology(Protocol):
 
     @property
     def masters(self) -> list[Address]:
-        """The servers that hold keys, as far as they are known."""
+        """The servers that hold keys, as far as known."""
 
     def address(self, slot: int) -> Address | None:
-        """Where to send a command; `None` if that has to be found out."""
+        """Where to send a command; `None` if that has to be discovered."""
 
     def forget(self, address: Address) -> None:
-        """A server did not answer, or not as it should."""
+        """Called when a server did not answer, or not as expected."""
 
     def moved(self, slot: int, address: Address) -> None:
-        """A server said who is responsible for a slot now."""
+        """Called when a server has named a slot's new owner."""
 
     def answered(self, address: Address) -> None:
-        """A server has done what it was asked for."""
+        """Called when a server has carried out a command."""
 
     def failed(self, address: Address) -> None:
-        """A server cannot do now what it is asked for."""
+        """Called when a server currently cannot carry out a command."""
 
     def rests(self, address: Address) -> bool:
-        """Whether a server is not to be asked now, because it does not answer."""
+        """Whether to skip a server for now, because it does not answer."""
 
     def discovery(self) -> Discovery:
-        """Find out who is responsible."""
+        """Find the responsible server."""
 
 
 class Lone:
-    """What is so where one server holds all keys."""
+    """The common part of topologies in which one server holds all keys."""
 
     clustered = False
 
@@ -87,13 +87,13 @@ class Lone:
         return [] if address is None else [address]
 
     def moved(self, slot: int, address: Address) -> None:
-        """It does not redirect."""
+        """Do nothing: there are no redirections."""
 
     def answered(self, address: Address) -> None:
-        """It is the store: whether that answers is for the breaker to say."""
+        """Do nothing: with a single server, that is the breaker's job."""
 
     def failed(self, address: Address) -> None:
-        """The same."""
+        """Do nothing, as in `answered`."""
 
     def rests(self, address: Address) -> bool:
         """Never."""
@@ -101,7 +101,7 @@ class Lone:
 
 
 class Standalone(Lone):
-    """One server, always the same."""
+    """One fixed server."""
 
     def __init__(self, options: Options) -> None:
         self._address = options.addresses[0]
@@ -111,16 +111,16 @@ class Standalone(Lone):
         return self._address
 
     def forget(self, address: Address) -> None:
-        """There is no other one to look for."""
+        """Do nothing: there is no other server."""
 
     def discovery(self) -> Discovery:
-        """Nothing to find out."""
+        """Nothing to discover."""
         yield from ()
-        return None  # Never asked for: the address is always known.
+        return None  # Never used: the address is always known.
 
 
 class Sentinel(Lone):
-    """One master, which Sentinels know by name. It is asked for its role before it is believed."""
+    """One master, whose address the Sentinels know. It must confirm its role before it is used."""
 
     def __init__(self, options: Options) -> None:
         self._sentinels = list(options.addresses)
@@ -128,7 +128,7 @@ class Sentinel(Lone):
         self._master: Address | None = None
 
     def address(self, slot: int) -> Address | None:
-        """The master, when it is known."""
+        """The master, if it is known."""
         return self._master
 
     def forget(self, address: Address) -> None:
@@ -137,15 +137,15 @@ class Sentinel(Lone):
             self._master = None
 
     def discovery(self) -> Discovery:
-        """Ask the Sentinels, and the server they name whether it is the master.
+        """Ask the Sentinels, then ask the server they name whether it is the master.
 
-        What became of a master that was named says more than those who named none. That nobody knows the name is not
-        taken as final: a Sentinel that was just started learns its masters yet.
+        The failure of a named master is more informative than Sentinels that named none. An unknown name is not treated
+        as permanent: a Sentinel that has just started may still learn its masters.
         """
         unnamed: list[Exception] = []
         unfit: list[Exception] = []
         named: dict[Address, Address] = {}
-        """The servers that were named, and by whom first."""
+        """The servers that were named, and the first Sentinel to name each."""
         ask = (b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._name.encode())
         more = [Question(sentinel, ask) for sentinel in self._sentinels]
         waiting = 0
@@ -168,7 +168,7 @@ class Sentinel(Lone):
         return most_telling(unfit or unnamed)
 
     def _found(self, master: Address, sentinel: Address) -> None:
-        """The Sentinel that knew comes first the next time. A new list: another thread may be searching, too."""
+        """The Sentinel that knew goes first next time. A new list, because another thread may be searching, too."""
         self._master = master
         self._sentinels = [sentinel, *(one for one in self._sentinels if one != sentinel)]
 
@@ -203,7 +203,7 @@ class Cluster:
         return sorted(set(self._slots.values()))
 
     def address(self, slot: int) -> Address | None:
-        """Who owns the slot, as far as is known."""
+        """The slot's owner, if it is known."""
         return self._slots.get(slot)
 
     def forget(self, address: Address) -> None:
@@ -214,11 +214,11 @@ class Cluster:
             self._nodes = [*(one for one in self._nodes if one != address), address]
 
     def moved(self, slot: int, address: Address) -> None:
-        """A server said who owns a slot now."""
+        """A server has named a slot's new owner."""
         self._slots = {**self._slots, slot: address}
 
     def discovery(self) -> Discovery:
-        """Ask the servers we know for the map, until one answers."""
+        """Ask the known servers for the slot map, until one answers."""
         reasons: list[Exception] = []
         nodes = dict.fromkeys([*self._nodes, *self._seeds])
         more = [Question(node, (b"CLUSTER", b"SLOTS")) for node in nodes]
@@ -238,7 +238,7 @@ class Cluster:
 
 
 def _map_of(rows: list[Any], node: Address) -> tuple[dict[int, Address], list[Address]]:
-    """Who owns which slot, and every server, as one of them told it."""
+    """The owner of each slot, and all servers, from one server's reply."""
     slots: dict[int, Address] = {}
     nodes: list[Address] = []
     for first, last, *servers in rows:
@@ -249,7 +249,7 @@ def _map_of(rows: list[Any], node: Address) -> tuple[dict[int, Address], list[Ad
 
 
 def topology_of(options: Options) -> Topology:
-    """The topology that a URL speaks of."""
+    """The topology for these options."""
     if options.topology == "cluster":
         return Cluster(options)
     return Sentinel(options) if options.topology == "sentinel" else Standalone(options)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Finding(NamedTuple):
-    """What is wrong, and where to look."""
+    """What is wrong, and where."""
 
     check: str
     message: str
@@ -16,4 +16,4 @@ class Finding(NamedTuple):
     """The line of the history that shows it."""
     at_us: int = 0
     units: int = 1
-    """By how much, where that can be counted."""
+    """By how much, if that can be counted."""

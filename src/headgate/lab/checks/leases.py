@@ -1,6 +1,6 @@
 """Leases: a chunk is spent only by its holder, once, and not after its deadline.
 
-The deadline is the holder's own, on the clock of the history, counted from before it asked for the chunk.
+The deadline is the holder's, on the clock of the history, counted from before it asked for the chunk.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _overspent(
 
 
 def _more_than_given(trail: Trail, spent: list[Operation]) -> Iterator[Finding]:
-    """Without names of chunks: no node has spent more than all its chunks held."""
+    """If chunks are not named: no node has spent more than all of its chunks held."""
     given: dict[str | None, int] = defaultdict(int)
     for one in trail.operations:
         if one.f == "lease" and one.type in ("allow", "info"):
@@ -86,7 +86,7 @@ def _late(grants: dict[str | None, Operation], spent: list[Operation]) -> Iterat
 
 
 def _after_all(scene: Scene, trail: Trail, spent: list[Operation]) -> Iterator[Finding]:
-    """Where nobody says which chunk was spent: one of the node's must have lasted until it was asked for."""
+    """If spending does not name a chunk: one of the node's must still have been valid at the time of the request."""
     lease_us = scene.parameters.get("lease_us", 0)
     begun: dict[str | None, list[int]] = defaultdict(list)
     for grant in trail.operations if lease_us else ():
@@ -102,7 +102,7 @@ def _after_all(scene: Scene, trail: Trail, spent: list[Operation]) -> Iterator[F
 
 
 def _too_long(scene: Scene, grants: dict[str | None, Operation]) -> Iterator[Finding]:
-    """The store counts from when it gave the chunk; a holder that counts from when it got the answer is later."""
+    """The store counts from when it granted the chunk; a holder that counts from the answer is later."""
     lease_us = scene.parameters.get("lease_us", 0)
     for grant in grants.values():
         if lease_us and grant.deadline_us is not None and grant.deadline_us > grant.t0 + lease_us:

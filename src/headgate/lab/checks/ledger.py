@@ -1,6 +1,6 @@
-"""The ledger without receipts: the store's count, compared with what clients were certainly or possibly granted.
+"""The ledger without receipts: the store's count, compared with what clients certainly or possibly got.
 
-For algorithms that count whole units in a window; others need receipts (`replay`).
+For algorithms that count whole units in a window; the others need receipts (`replay`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def findings(scene: Scene) -> Iterator[Finding]:
-    """Every count of the store that is impossible."""
+    """All impossible counts of the store."""
     for trail in counted_of(scene):
         for one in trail.operations:
             if one.f == "ledger" and one.type == "allow" and not busy(trail, one):
@@ -30,7 +30,7 @@ def findings(scene: Scene) -> Iterator[Finding]:
 def _compare(scene: Scene, trail: Trail, ledger: Operation) -> Iterator[Finding]:
     limit, header = trail.limit_of(ledger), scene.header
     settled = any(one.f in ("settle", "reset", "unlease") for one in trail.operations)
-    # A store whose clock stepped counts longer than a window what it was given ahead of time.
+    # A store whose clock stepped counts units taken ahead of time for longer than a window.
     losses = any(
         fault.fault in scene.promise.loses or fault.fault == "clock_step" for fault in scene.faults
     )
@@ -60,7 +60,7 @@ def _compare(scene: Scene, trail: Trail, ledger: Operation) -> Iterator[Finding]
         for one in inside
         if one.f in ("check", "reserve", "lease") and one.source == "engine"
     )
-    # What was given without the store is charged by force when it is back, unless the node has died before.
+    # What was admitted without the store is charged by force when it is back, unless the node has died before.
     forced = sum(one.cost for one in inside if one.f == "force" and one.source == "engine")
     given = sum(
         one.cost
@@ -76,7 +76,7 @@ def _compare(scene: Scene, trail: Trail, ledger: Operation) -> Iterator[Finding]
 
 
 def _may_be_forgotten(scene: Scene, one: Operation) -> bool:
-    """Whether the node that gave it was killed later, and may not have told the store by then."""
+    """Whether the node that admitted it was killed later, perhaps before it could charge the store."""
     return any(
         fault.fault == "node_kill" and fault.node in (None, one.node) and fault.t1 >= one.t0
         for fault in scene.faults

@@ -1,8 +1,8 @@
 """Liveness: no denial while there was certainly room.
 
-A denial is false if the cost would have fitted at every moment between `t0` and `t1`, with everything counted that the
-engine may have counted by then: what was allowed, and what nobody knows. So a finding is certain here, too, and a
-denial that could have been right is taken as right. Denials during a fault, and those of a policy, are not looked at.
+A denial is false if the cost would have fitted at every moment between `t0` and `t1`, counting everything that the
+engine may have counted by then: what was allowed, and what is unknown. So findings are certain here, too, and a denial
+that could have been right is accepted. Denials during a fault, and those of a policy, are ignored.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def _judged_from(scene: Scene, limit: Limit) -> int:
 
 
 def _complete_from(scene: Scene) -> int:
-    """From when on every call is in a history that begins in the middle.
+    """From when on a history that begins in the middle contains every call.
 
-    A record is written when its call ends. So calls that are not in it may have been carried out until its first call
-    ended, and not only until its first call began.
+    A record is written when its call ends. So calls that are missing may have been carried out until the first call
+    ended, not only until it began.
     """
     return min(one.t1 for one in scene.operations) + scene.header.epsilon_us
 
@@ -71,7 +71,7 @@ def _false(
         return
     possible = scene.possible(trail)
     if isinstance(trail.limit, TokenBucket) and not scene.header.fresh:
-        # It may have been full, and a bucket that is never idle does not get over that by time alone.
+        # It may have been full, and a bucket that is never idle does not recover from that by time alone.
         full_at = _complete_from(scene)
         possible.append(Span(full_at, full_at, trail.limit.burst))
     if isinstance(trail.limit, TokenBucket):
@@ -88,9 +88,9 @@ def _false(
 
 
 def _not_drained(scene: Scene, trail: Trail, limit: TokenBucket) -> Iterator[Span]:
-    """What did not flow back while the key's time stood still, because a clock had stepped.
+    """Units that did not flow back while the key's time stood still, because a clock had stepped.
 
-    That is as good as taken: a bucket that is never idle carries it along.
+    They are as good as taken: a bucket that is never idle carries them along.
     """
     units = min(limit.burst, -(-limit.limit * hold_us(limit) // limit.window_us))
     for fault in scene.faults:
@@ -101,7 +101,7 @@ def _not_drained(scene: Scene, trail: Trail, limit: TokenBucket) -> Iterator[Spa
 def _by_reset(
     scene: Scene, trail: Trail, denials: Sequence[Operation]
 ) -> list[tuple[int, list[Operation]]]:
-    """Denials by the last reset before them: what ended before that reset began counts no more."""
+    """Denials by the last reset before them: what ended before that reset began does not count."""
     resets = sorted(
         (one.t1, one.t0) for one in trail.operations if one.f == "reset" and one.type == "allow"
     )
@@ -121,7 +121,7 @@ def _windows(
     header = scene.header
     for one in denials:
         begin, end = scene.looks_from(one), one.t1 + header.epsilon_us
-        if limit.name == "sliding_window":  # Two counters hold no more than two windows' worth.
+        if limit.name == "sliding_window":  # Two counters hold at most two windows' worth.
             most = sums.meeting(begin - 2 * limit.window_us, end)
         elif isinstance(limit, FixedWindow) and header.aligned:
             if (end - begin) // limit.window_us > MOST_WINDOWS:
@@ -144,7 +144,7 @@ def _windows(
 def _bucket(
     scene: Scene, limit: TokenBucket, spans: Sequence[Span], denials: Sequence[Operation]
 ) -> Iterator[tuple[Operation, int]]:
-    """The largest backlog that is possible between `t0` and `t1`, in the bucket's own grains."""
+    """The largest possible backlog between `t0` and `t1`, in the bucket's grains."""
     emission, capacity = limit.emission, limit.capacity
     if not emission:
         return
@@ -161,7 +161,7 @@ def _bucket(
 
 
 def _backlogs(spans: Sequence[Span], moments: Sequence[int], emission: int) -> list[int]:
-    """For each moment, the backlog if everything that may have come before it came as late as it could."""
+    """For each moment, the backlog if everything that may have come before it came as late as possible."""
     places = sorted({*moments, *(one.t1 for one in spans)})
     tree = Suffixes(len(places))
     coming = sorted(spans, key=lambda one: one.t0)
@@ -178,7 +178,7 @@ def _backlogs(spans: Sequence[Span], moments: Sequence[int], emission: int) -> l
 
 
 class Tops:
-    """The largest of a run of numbers, for any run."""
+    """Range maximum queries."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._levels = [list(numbers)]
@@ -191,7 +191,7 @@ class Tops:
             width *= 2
 
     def largest(self, first: int, last: int) -> int:
-        """The largest from `first` to just before `last`, of which there is at least one."""
+        """The largest from `first` to just before `last`; the range must not be empty."""
         level = (last - first).bit_length() - 1
         row = self._levels[level]
         return max(row[first], row[last - (1 << level)])

@@ -1,6 +1,6 @@
-"""Policy: answers without the store come only while it is down, and a fallback keeps to its share.
+"""Policy: answers without the store occur only while it is down, and a fallback stays within its share.
 
-`recovery_us` after everything was healed, every answer must be the store's again.
+`recovery_us` after all faults are healed, every answer must be the store's again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def findings(scene: Scene) -> Iterator[Finding]:
-    """Shares that were exceeded, and answers that should have been the store's."""
+    """Exceeded shares, and answers that should have been the store's."""
     asked = _asked_by_node(scene)
     for trail in counted_of(scene):
         yield from _shares(scene, trail, asked)
@@ -31,7 +31,7 @@ def findings(scene: Scene) -> Iterator[Finding]:
 
 
 def _without_reason(scene: Scene) -> Iterator[Finding]:
-    """Answers that should have been the store's; a few of them are allowed where the header says so."""
+    """Answers that should have been the store's; the header may allow a few of them."""
     strays = [one for one in scene.operations if scene.is_stray(one)]
     if len(strays) * 1_000 <= len(scene.operations) * scene.parameters.get("stray_per_mille", 0):
         return
@@ -50,7 +50,7 @@ def _without_reason(scene: Scene) -> Iterator[Finding]:
 
 
 def _asked_by_node(scene: Scene) -> dict[str | None, list[Operation]]:
-    """The answers that each node had from the store, in the order in which they were asked for."""
+    """The store's answers to each node, in the order of the requests."""
     found: dict[str | None, list[Operation]] = defaultdict(list)
     for one in sorted(scene.operations, key=lambda one: one.t0):
         if one.source == "engine" and one.type in ("allow", "deny"):
@@ -61,12 +61,12 @@ def _asked_by_node(scene: Scene) -> dict[str | None, list[Operation]]:
 def _outages(
     given: list[Operation], asked: list[Operation], kills: list[Fault]
 ) -> Iterator[list[Operation]]:
-    """What a node gave without the store, cut where it had the store in between, and where it was killed."""
+    """What a node admitted without the store, split where it had the store in between, and where it was killed."""
     begins = [one.t0 for one in asked]
     outage: list[Operation] = []
     for one in given:
         if outage:
-            # Whatever the store answered after the last one began, and before this one ended, may lie in between.
+            # Any answer of the store after the last one began, and before this one ended, may lie in between.
             place = bisect_left(begins, outage[-1].t0)
             had_store = place < len(begins) and begins[place] <= one.t1
             if had_store or any(outage[-1].t0 <= kill.t1 <= one.t1 for kill in kills):
@@ -80,7 +80,7 @@ def _outages(
 def _shares(
     scene: Scene, trail: Trail, asked: dict[str | None, list[Operation]]
 ) -> Iterator[Finding]:
-    """Each node within its share in each outage; of more nodes than units, as many as there are units have one."""
+    """Each node within its share in each outage; with more nodes than units, only as many nodes as units have one."""
     nodes = scene.parameters.get("nodes")
     given = [
         one

@@ -1,8 +1,8 @@
 """Receipts: each decision of a key has a number and a time. No number may be missing or repeated, no time impossible.
 
-An **era** is a stretch in which versions count up: a store that forgets, because it was restarted or another took over,
-begins a new one. What the old era had acknowledged at versions that the new one gives again is lost: their number is
-the figure of a failover.
+An **era** is a period in which versions count up: a store that forgets, because it was restarted or replaced, begins a
+new one. Decisions that the old era had acknowledged under versions that the new one uses again are lost: their number
+measures a failover.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from ..scene import Scene, Trail
 
 NUMBERED: Final = frozenset(("check", "peek", "force", "reserve", "acquire", "lease"))
-"""What gets a version when it is carried out."""
+"""Operations that get a version when they are carried out."""
 
 
 @dataclass(slots=True)
 class Era:
-    """Decisions of one key in the order in which they were made."""
+    """Decisions of one key in the order of their versions."""
 
     first: int
-    """The version it should begin with; what is missing in front counts as a gap."""
+    """The version it should begin with; what is missing before counts as a gap."""
     operations: list[Operation] = field(default_factory=list)
     lost: list[Operation] = field(default_factory=list)
-    """What the era before had acknowledged, and this one knows nothing of."""
+    """Decisions acknowledged by the previous era that this one does not have."""
 
     def missing(self) -> int:
-        """How many versions nobody has seen."""
+        """The number of versions that nobody has seen."""
         versions = {one.ver for one in self.operations}
         last = max((one.ver or 0 for one in self.operations), default=self.first - 1)
         return last - self.first + 1 - len(versions)
@@ -55,7 +55,7 @@ def eras(scene: Scene, trail: Trail) -> list[Era]:
     runs: list[list[Operation]] = []
     for epoch, operations in by_epoch.items():
         runs += _split(operations, [] if epoch else losing)
-    # A life of a store begins to be heard of after the last one ended; its clock may be anywhere.
+    # A new store answers only after the previous one has ended; its clock may be anywhere.
     runs.sort(key=lambda run: min(one.t1 for one in run))
     found: list[Era] = []
     for run in runs:
@@ -71,7 +71,7 @@ def eras(scene: Scene, trail: Trail) -> list[Era]:
 
 
 def _split(operations: list[Operation], losing: list[tuple[int, int]]) -> list[list[Operation]]:
-    """Cut where versions fall back during a fault that may lose some; an epoch that has a name is one life."""
+    """Split where versions fall back during a fault that may lose some; a named epoch is never split."""
     if not losing:
         return [sorted(operations, key=lambda one: one.ver or 0)]
     runs: list[list[Operation]] = [[]]
@@ -90,7 +90,7 @@ def _split(operations: list[Operation], losing: list[tuple[int, int]]) -> list[l
 
 
 def findings(scene: Scene, trail: Trail, found: list[Era]) -> Iterator[Finding]:
-    """What is wrong with the numbers and the times of a key."""
+    """What is wrong with the versions and times of a key."""
     if not found:
         return
     yield from _gaps(scene, trail, found)
@@ -109,7 +109,7 @@ def findings(scene: Scene, trail: Trail, found: list[Era]) -> Iterator[Finding]:
 
 
 def _gaps(scene: Scene, trail: Trail, found: list[Era]) -> Iterator[Finding]:
-    """Only what nobody knows the end of may have used up a version without a trace."""
+    """Only operations of unknown outcome may have used up a version without a trace."""
     missing = sum(era.missing() for era in found)
     excused = sum(
         1
@@ -117,7 +117,7 @@ def _gaps(scene: Scene, trail: Trail, found: list[Era]) -> Iterator[Finding]:
         if one.f in NUMBERED
         and (
             one.type == "info"
-            # The store may have been asked before it was given up, by a node that may go on without it.
+            # The store may have been called before the node gave up and answered without it.
             or (one.source in OF_POLICY and scene.policy != "raise")
             or (
                 one.ver is None

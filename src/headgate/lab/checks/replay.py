@@ -1,10 +1,10 @@
 """Replay: run each key's decisions through the algorithm, in order of their versions. Every answer must match.
 
-Receipts give the order and the time, so no search is needed. Where a version is missing, nobody knows what was taken,
-or whether: from then on two states are kept, one without what is missing (`low`) and one with all of it, taken as late
-as possible (`high`). Answers must lie between the two, until both are the same again.
+Receipts provide the order and the time, so no search is needed. Where a version is missing, it is unknown what was
+taken, if anything: from then on two states are kept, one without what is missing (`low`) and one with all of it, taken
+as late as possible (`high`). Answers must lie between the two, until both are equal again.
 
-What changes a state without a version (settling, releasing) ends the replay of a key; the checks by intervals go on.
+What changes a state without a version (settling, releasing) ends the replay of a key; the interval checks continue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNNUMBERED: Final = frozenset(("settle", "reset", "unlease", "renew", "release")
 
 
 class Unknown:
-    """The operations of a key whose end nobody knows, as far as they have begun."""
+    """The operations of a key with unknown outcome that have begun so far."""
 
     def __init__(self, scene: Scene, trail: Trail) -> None:
         self._all = sorted(
@@ -45,7 +45,7 @@ class Unknown:
         self._missed = 0
 
     def begin(self, until: int) -> list[int]:
-        """Let those begin that were sent by then; what they cost."""
+        """Begin those that were sent by then; returns their costs."""
         costs = []
         while self._waiting and self._waiting[-1][0] <= until:
             costs.append(self._waiting.pop()[2])
@@ -58,9 +58,9 @@ class Unknown:
         return [cost for _, latest, cost in begun if latest >= since]
 
     def largest(self, many: int) -> list[int] | None:
-        """The costs of so many of them, the largest there are; `None` if more is missing by now than has begun.
+        """The `many` largest of their costs; `None` if more are missing by now than have begun.
 
-        Which of them it was is not known, so any of them may be the next one as well.
+        It is not known which of them it was, so any of them may also be the next one.
         """
         self._missed += many
         if self._missed > sum(self._begun.values()):
@@ -89,15 +89,15 @@ class Replay:
     exact: bool = True
     given_up: bool = False
     at: int | None = None
-    """The time of the last decision, on the clock of the history."""
+    """The time of the last decision, on the history's clock."""
     losing: bool = False
     steps: bool = False
-    """Whether the clock stepped: what nobody knows may then have moved a key's time ahead, so more is not always
+    """Whether the clock stepped: unknown operations may then have moved a key's time ahead, so more is not always
     worse."""
     losses: Times = field(default_factory=lambda: Times(()))
 
     def run(self, eras: list[Era]) -> None:
-        """Replay every era, and compare the store's own numbers where nothing was under way."""
+        """Replay every era, and compare the store's own count where nothing was in flight."""
         trail = self.trail
         ledgers = sorted(
             (one for one in trail.operations if one.f == "ledger" and one.type == "allow"),
@@ -115,7 +115,7 @@ class Replay:
                 while ledgers and ledgers[0].t1 < one.t0:
                     self._look(ledgers.pop(0), unknown)
                 self._survive(one, unknown)
-                if one.ver == 1 and number:  # A store that knows nothing any more.
+                if one.ver == 1 and number:  # A store that has lost everything.
                     self.low = self.high = None
                     self.exact, self.given_up = True, hopeless
                 elif one.ver > version:
@@ -157,7 +157,7 @@ class Replay:
             self.high, _ = limit.force(self.high, one.now_us, cost)
 
     def _skip(self, missing: int, following: Operation, unknown: Unknown) -> None:
-        """Take what is missing, as late as it can have been: right before the operation that follows."""
+        """Take what is missing, as late as possible: right before the operation that follows."""
         limit, scene = self.trail.limit_of(following), self.scene
         assert following.now_us is not None
         unknown.begin(following.now_us - scene.header.epoch_us + scene.header.epsilon_us)
@@ -184,14 +184,14 @@ class Replay:
             return
         after, answer = _asked(one, limit, self.low, own=own)
         self.replayed += 1
-        told = _told(one, own=own)
+        recorded = _recorded(one, own=own)
         expected = _comparable(one, answer)
         if self.scene.header.mode == "leased" and (one.retry_after_us or 0) > answer[2] > 0:
-            # A node that waits for its turn says so, and that is later than when there is room.
-            told["retry_after_us"] = answer[2]
-        if told != expected:
-            self.findings.append(_differs(one, told, expected))
-            if own != answer[0]:  # Go on from what the clients were told.
+            # A node that waits for its turn reports that time, which is later than when there is room.
+            recorded["retry_after_us"] = answer[2]
+        if recorded != expected:
+            self.findings.append(_differs(one, recorded, expected))
+            if own != answer[0]:  # Continue from the clients' view.
                 after = (
                     limit.force(self.low, one.now_us, one.cost)[0]
                     if _takes(one, own=own)
@@ -227,11 +227,11 @@ class Replay:
     def _look(self, ledger: Operation, unknown: Unknown) -> None:
         self._compare(ledger, unknown)
         if self.steps:
-            # Asking cuts a state that is ahead of the clock, as a decision does, and tells no time.
+            # Reading cuts a state that is ahead of the clock, as a decision does, but has no time.
             self.low, self.exact = None, False
 
     def _compare(self, ledger: Operation, unknown: Unknown) -> None:
-        """The store's own count, asked while nothing was under way, must be what was given."""
+        """The store's own count, read while nothing was in flight, must match what was admitted."""
         scene = self.scene
         wide = scene.header.epsilon_us
         if self.given_up or ledger.used is None or busy(self.trail, ledger):
@@ -251,13 +251,13 @@ class Replay:
 
 
 def losses_of(scene: Scene) -> Times:
-    """When a fault may have made the store forget."""
+    """When a fault may have made the store lose decisions."""
     faults = [one for one in scene.faults if one.fault in scene.promise.loses]
     return Times((one.t0, scene.heal(one)) for one in faults)
 
 
 def busy(trail: Trail, ledger: Operation) -> bool:
-    """Whether something was under way while the store was asked."""
+    """Whether something was in flight while the store was read."""
     return any(
         one is not ledger and one.t0 <= ledger.t1 and one.t1 >= ledger.t0
         for one in trail.operations
@@ -265,7 +265,7 @@ def busy(trail: Trail, ledger: Operation) -> bool:
 
 
 def ledger_finding(ledger: Operation, least: int, most: int) -> Finding:
-    """The store counts something else than was given."""
+    """The store's count differs from what was admitted."""
     given = f"{least}" if least == most else f"{least} to {most}"
     return Finding(
         "ledger",
@@ -288,12 +288,12 @@ def replays(scene: Scene, by_trail: list[tuple[Trail, list[Era]]]) -> Iterator[R
 
 
 def _asked(one: Operation, limit: Limit, state: State, *, own: bool) -> tuple[State, Answer]:
-    """What the algorithm makes of an operation."""
+    """The algorithm's answer to an operation, and the state after it."""
     assert one.now_us is not None
     if one.f == "force":
         return limit.force(state, one.now_us, one.cost)
-    if one.f == "peek" or (one.type == "deny" and own):  # Denied for the sake of another charge.
-        # A state that is too far ahead of now is cut to it, also by those who only look.
+    if one.f == "peek" or (one.type == "deny" and own):  # Denied because of another charge.
+        # A state that is too far ahead of now is cut, even by a peek.
         return limit.seen(state, one.now_us)[0], limit.peek(state, one.now_us, one.cost)
     return limit.take(state, one.now_us, one.cost)
 
@@ -302,26 +302,26 @@ def _takes(one: Operation, *, own: bool) -> bool:
     return one.cost > 0 and (one.f == "force" or (one.f in TAKEN and one.type == "allow" and own))
 
 
-def _told(one: Operation, *, own: bool) -> dict[str, object]:
-    told = {name: getattr(one, name) for name in FIELDS if getattr(one, name) is not None}
-    return {"allowed": own, **told}
+def _recorded(one: Operation, *, own: bool) -> dict[str, object]:
+    recorded = {name: getattr(one, name) for name in FIELDS if getattr(one, name) is not None}
+    return {"allowed": own, **recorded}
 
 
 def _comparable(one: Operation, answer: Answer) -> dict[str, object]:
-    """The answer, as far as the history tells what the client was told."""
-    told = {
+    """The answer, limited to what the history recorded of the client's answer."""
+    recorded = {
         name: value
         for name, value in zip(FIELDS, answer[1:4], strict=True)
         if getattr(one, name) is not None
     }
-    return {"allowed": answer[0], **told}
+    return {"allowed": answer[0], **recorded}
 
 
-def _differs(one: Operation, told: dict[str, object], expected: dict[str, object]) -> Finding:
+def _differs(one: Operation, recorded: dict[str, object], expected: dict[str, object]) -> Finding:
     parts = [
-        f"{name} was {told[name]}, but should be {expected[name]}"
-        for name in told
-        if told[name] != expected[name]
+        f"{name} was {recorded[name]}, but should be {expected[name]}"
+        for name in recorded
+        if recorded[name] != expected[name]
     ]
     return _finding(one, "; ".join(parts))
 

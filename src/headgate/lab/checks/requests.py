@@ -1,4 +1,4 @@
-"""Requests: all or nothing over several charges, costs that make sense, and rules that only move forward."""
+"""Requests: all or nothing over several charges, plausible costs, and rule revisions that only increase."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def findings(scene: Scene) -> Iterator[Finding]:
-    """Everything that a single request shows to be wrong."""
+    """All problems that a single request shows."""
     yield from _costs(scene)
     yield from _together(scene)
     yield from _revisions(scene)
@@ -33,7 +33,7 @@ def _costs(scene: Scene) -> Iterator[Finding]:
 
 
 def _together(scene: Scene) -> Iterator[Finding]:
-    """Charges of one request share its fate, and a denied one was denied by some charge."""
+    """The charges of one request pass or fail together, and a denied one was denied by some charge."""
     requests: dict[str | int, list[Operation]] = defaultdict(list)
     for one in scene.operations:
         if one.id is not None and one.f in ("check", "reserve"):
@@ -51,7 +51,7 @@ def _together(scene: Scene) -> Iterator[Finding]:
 
 
 def _revisions(scene: Scene) -> Iterator[Finding]:
-    """A node that has known a revision of a rule decides by no older one."""
+    """A node that has seen a revision of a rule uses no older one."""
     known: dict[tuple[str, str | None], list[Operation]] = defaultdict(list)
     for one in scene.operations:
         if one.rule_rev is not None and one.type in ("allow", "deny"):
@@ -65,7 +65,7 @@ def _revisions(scene: Scene) -> Iterator[Finding]:
 
 
 def _back(operations: list[Operation], everywhere: list[Operation]) -> Iterator[Finding]:
-    """Go through decisions as they began, with all that had ended by then."""
+    """Process decisions in order of their start, with all that had ended by then."""
     ended = sorted(
         {id(one): one for one in (*operations, *everywhere)}.values(), key=lambda one: one.t1
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Excess(NamedTuple):
-    """How far one key exceeded its limit, and its bound."""
+    """By how much one key exceeded its limit, and its bound."""
 
     rule: str
     key: str
@@ -35,7 +35,7 @@ class Excess(NamedTuple):
 
 
 def excesses(scene: Scene) -> list[Excess]:
-    """For every key, the units beyond its limit, and beyond its bound; 0 where there are none."""
+    """For every key, the units beyond its limit, and beyond its bound; 0 if there are none."""
     return [one for trail in counted_of(scene) for one in _excess(scene, trail)]
 
 
@@ -89,7 +89,7 @@ def worst_of(
     if limit.name == "sliding_log":
         return widest(spans, window_us, lambda a, b: number + added.to(a, b))
     calendar = isinstance(limit, CalendarWindow)
-    if not header.aligned and not calendar:  # Wherever windows begin, a span meets two of them.
+    if not header.aligned and not calendar:  # Wherever windows begin, a span overlaps two of them.
         return widest(spans, window_us, lambda a, b: 2 * number + added.to(a, b))
     within = _within(limit, spans, header.epoch_us, added, number)
     if limit.name != "sliding_window":
@@ -97,7 +97,7 @@ def worst_of(
     wide = header.epsilon_us
 
     def fading(a: int, b: int) -> int:
-        """A span that ends at a fraction f of a window holds L·(1 + f) at most."""
+        """A span that ends at a fraction f of a window holds at most L·(1 + f)."""
         into_us = (b + 1 + header.epoch_us) % window_us
         sure = wide <= into_us < window_us - wide
         return (
@@ -108,7 +108,7 @@ def worst_of(
 
 
 def _within(limit: Limit, spans: Sequence[Span], epoch_us: int, added: Added, number: int) -> Worst:
-    """The worst of the windows that begin at fixed times; what may lie in two of them counts in none."""
+    """The worst of the windows with fixed bounds; what may lie in two of them counts in none."""
     bounds_us = limit.bounds_us if isinstance(limit, FixedWindow) else None
     window_us = limit.window_us
     sums: dict[int, int] = defaultdict(int)

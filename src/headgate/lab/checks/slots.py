@@ -1,8 +1,8 @@
-"""Slots: never more are held than there are, and none is refused while enough are free.
+"""Slots: never more are held than allowed, and none is refused while enough are free.
 
-A slot is certainly held from when its holder knew (`t1` of `acquire`) until it began to let go (`t0` of `release`) or
-may have expired. It is possibly held from when it was asked for until the release was known, or until it has certainly
-expired.
+A slot is certainly held from when its holder knew it (`t1` of `acquire`) until the holder began to release it (`t0` of
+`release`) or it may have expired. It is possibly held from when it was requested until the release was confirmed, or
+until it has certainly expired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HeldSlots(NamedTuple):
-    """Slots that are held from one moment to just before another."""
+    """Slots held from one moment to just before another."""
 
     begin: int
     end: int
@@ -35,7 +35,7 @@ class HeldSlots(NamedTuple):
 
 
 def excesses(scene: Scene) -> list[Excess]:
-    """The most slots that were certainly held at one moment, beyond the limit and beyond the bound."""
+    """The most slots that were certainly held at once, beyond the limit and beyond the bound."""
     return [_excess(scene, trail) for trail in slots_of(scene)]
 
 
@@ -52,7 +52,7 @@ def _worst(held: Sequence[HeldSlots], limit: int, added: Added) -> Worst:
     steps = [(one.begin, one.cost, one.line) for one in held]
     steps += [(one.end, -one.cost, one.line) for one in held]
     worst, now = NONE, 0
-    for at, change, line in sorted(steps):  # What ends at a moment is over before another begins.
+    for at, change, line in sorted(steps):  # At equal times, ends come before beginnings.
         now += change
         over = now - limit - added.to(at, at)
         if change > 0 and over > worst.over:
@@ -96,7 +96,7 @@ def denials(scene: Scene) -> Iterator[Finding]:
 
 
 def _lives(trail: Trail) -> Iterator[tuple[Operation, list[Operation]]]:
-    """Each acquired slot, with what its holder did with it afterwards."""
+    """Each acquired slot, with the later operations of its holder."""
     later: dict[str, list[Operation]] = defaultdict(list)
     for one in trail.operations:
         if one.f in ("renew", "release") and one.token and one.type != "fail":
@@ -107,7 +107,7 @@ def _lives(trail: Trail) -> Iterator[tuple[Operation, list[Operation]]]:
 
 
 def holdings(scene: Scene, trail: Trail) -> list[HeldSlots]:
-    """Slots that were certainly held, from when to when."""
+    """The times during which slots were certainly held."""
     wide, ttl_us = scene.header.epsilon_us, _ttl_us(trail)
     held = []
     for one, later in _lives(trail):

@@ -1,10 +1,10 @@
-"""Sweeps: the span with the most certain admissions compared with what the limit gives in it.
+"""Sweeps: find the span in which the certain admissions exceed the limit most.
 
-    over(a, b) = C(a, b) - what the limit gives from a to b - what faults add to spans that meet them
+    over(a, b) = C(a, b) - what the limit allows from a to b - what faults add to overlapping spans
 
-`C` adds up what certainly happened inside: began at `a` or later, ended at `b` or before. Each sweep finds the largest
-`over` in O(n log n) and exact integers. Only spans that begin with an admission's `t0` need looking at: any other can
-be shortened to one of them.
+`C` is the sum of what certainly happened inside: began at `a` or later, ended at `b` or before. Each sweep finds the
+largest `over` in O(n log n) with exact integers. Only spans that begin with an admission's `t0` need checking: any
+other can be shortened to one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOWHERE: Final = -(10**40)
 
 
 class Worst(NamedTuple):
-    """The span with the largest excess; negative where there is room to spare."""
+    """The span with the largest excess; negative if there is room to spare."""
 
     over: int
     begin: int
@@ -30,14 +30,14 @@ class Worst(NamedTuple):
     admitted: int = 0
     line: int = 0
     at: int = 0
-    """When the operation of that line was over."""
+    """When the operation of that line ended."""
 
 
 NONE: Final = Worst(NOWHERE, 0, 0)
 
 
 class Added:
-    """What faults add to a span, for any span."""
+    """What faults add to any span."""
 
     def __init__(self, extras: Sequence[Extra]) -> None:
         begins = sorted((one.begin, one.units) for one in extras)
@@ -48,25 +48,25 @@ class Added:
         self._ended = [0, *accumulate(units for _, units in ends)]
 
     def to(self, a: int, b: int) -> int:
-        """The units of all extras that meet `[a, b]`."""
+        """The units of all extras that overlap `[a, b]`."""
         return self._begun[bisect_right(self._begins, b)] - self._ended[bisect_left(self._ends, a)]
 
 
 class Fenwick:
-    """Prefix sums that can be added to."""
+    """Prefix sums that can be updated (a Fenwick tree)."""
 
     def __init__(self, size: int) -> None:
         self._sums = [0] * (size + 1)
 
     def add(self, place: int, value: int) -> None:
-        """Add to one place."""
+        """Add to one index."""
         place += 1
         while place < len(self._sums):
             self._sums[place] += value
             place += place & -place
 
     def before(self, place: int) -> int:
-        """The sum of all places before this one."""
+        """The sum of all indexes before this one."""
         total = 0
         while place > 0:
             total += self._sums[place]
@@ -75,9 +75,9 @@ class Fenwick:
 
 
 class Suffixes:
-    """The largest of `base[i] + added[i] + added[i + 1] + …` over all `i` that have a base yet.
+    """The largest of `base[i] + added[i] + added[i + 1] + …` over all `i` that have a base.
 
-    To add at a place is to add to every span that begins there or before.
+    Adding at an index adds to every span that begins there or before.
     """
 
     def __init__(self, size: int) -> None:
@@ -89,7 +89,7 @@ class Suffixes:
         self._bases = [NOWHERE] * self._leaves
 
     def begin(self, place: int, base: int) -> None:
-        """Let spans begin here."""
+        """Let spans begin at this index."""
         self._bases[place] = base
         self._renew(place)
 
@@ -99,7 +99,7 @@ class Suffixes:
         self._renew(place)
 
     def largest(self) -> int:
-        """The largest there is."""
+        """The largest sum."""
         return self._best[1]
 
     def _renew(self, place: int) -> None:
@@ -116,7 +116,7 @@ class Suffixes:
 
 
 def widest(spans: Sequence[Span], window_us: int, allowed: Callable[[int, int], int]) -> Worst:
-    """The worst span of one window's length, open at its right end."""
+    """The worst span of one window's length, without its right end."""
     ends = sorted({one.t1 for one in spans})
     inside = Fenwick(len(ends))
     worst = NONE
@@ -155,7 +155,7 @@ def flowing(
 
 
 def _began(worst: Worst, spans: Sequence[Span], limit: int, window_us: int, added: Added) -> Worst:
-    """The same, with the moment at which its span begins: looked for once, and not in every step."""
+    """The same, with the beginning of its span: searched once, not in every step."""
     if worst is NONE:
         return worst
     total, best, begin, admitted = 0, NOWHERE, worst.end, 0

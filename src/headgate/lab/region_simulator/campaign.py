@@ -1,4 +1,4 @@
-"""Many seeds of regions: run them on all cores, and count what was reached."""
+"""Runs many seeds of regions on all cores, and counts the situations reached."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Regions in escrow: real desks, and stores that count as the engines do and may come back empty.
 
-A region has a store and two nodes. Every step of a node that needs the store is an event of its own, and so is every
-message; between any two of them the node may die, and its store may come back without what it knew, with another clock.
+A region has a store and two nodes. Every step of a node that needs the store is a separate event, and so is every
+message; between any two of them the node may die, and its store may come back empty, with another clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STEP_US: Final = (100, 3_000)
 STRAYS: Final = 0.1
-"""How many answers come to another node of the region than asked."""
+"""The fraction of answers that reach another node of the region than the one that asked."""
 CLOCK_OFF_US: Final = 1_000_000
 """How far the clock of a store may be from the true time."""
 
@@ -36,7 +36,7 @@ def _window(limit: int, window_us: int) -> FixedWindow:
 
 @dataclass(eq=False)
 class EscrowStore:
-    """The store of a region: counts, and grants on record."""
+    """The store of a region: counts, and recorded grants."""
 
     world: RegionWorld
     region: str
@@ -56,11 +56,11 @@ class EscrowStore:
         return self.world.now_us + self.off_us
 
     def new_epoch(self) -> StoreEpoch:
-        """The epoch of a store that knows nothing yet."""
+        """The epoch of an empty store."""
         return StoreEpoch(f"{self.region} {self.lives}", self.now_us())
 
     def restart_empty(self, off_us: int) -> None:
-        """Come back without anything it knew, perhaps on another machine."""
+        """Restart without any data, perhaps on another machine."""
         self.lives += 1
         self.off_us = off_us
         self.counts.clear()
@@ -69,7 +69,7 @@ class EscrowStore:
         self.epoch = self.new_epoch()
 
     def take(self, key: str, limit: int, cost: int) -> Counted:
-        """Take units if they fit; a cost of 0 looks."""
+        """Take units if they fit; a cost of 0 only looks."""
         asked = _window(limit, self.window_us)
         now_us = self.now_us()
         state, (allowed, left, *_) = asked.take(self.counts.get(key), now_us, cost)
@@ -82,7 +82,7 @@ class EscrowStore:
         return Counted(allowed, left, start_us, self.epoch)
 
     def do(self, step: StoreStep) -> Any:
-        """Carry out what a desk wants."""
+        """Carry out a step of a desk."""
         match step:
             case Look(window, rights):
                 return self.take(window.key, rights, 0)
@@ -92,7 +92,7 @@ class EscrowStore:
                 return self.record(grant)
 
     def record(self, grant: RightsGrant) -> int | None:
-        """Count a grant, once, if it was made to this store."""
+        """Record a grant, once, if it was made to this store."""
         ask = grant.ask
         if ask.epoch != self.epoch.id:
             self.world.reached[RegionSometimes.GRANT_FOR_PAST] += 1
@@ -115,7 +115,7 @@ class EscrowNode:
     neighbours: Mapping[str, list[EscrowNode]]
     shares_of: Callable[[KeyWindow], Mapping[str, int]]
     admitted: Counter[tuple[str, int]]
-    """What clients were given, by key and start of the window."""
+    """Units admitted, by key and start of the window."""
     name: str
     lives: int = 0
     _asks: int = 0
@@ -125,22 +125,22 @@ class EscrowNode:
         self.start()
 
     def start(self) -> None:
-        """Begin with nothing but what the store knows."""
+        """Start with only what the store knows."""
         self.lives += 1
         self.desk = EscrowDesk(self.store.region, self.shares_of, self.store.epoch, self._new_id)
 
     def hit(self, key: str, limit: int, cost: int) -> None:
-        """A client asks for units of a key."""
+        """Handle a client's hit."""
         store, desk = self.store, self.desk
-        # What a node knows of its store's clock is a little old.
+        # A node's view of its store's clock is a little old.
         window = self._window(key, limit, store.now_us() + self.world.rng.randint(-5_000, 5_000))
         rights = desk.rights(window)
 
         def decide() -> None:
             counted = store.take(key, rights, cost)
-            self.world.later(*STEP_US, lambda: told(counted))
+            self.world.later(*STEP_US, lambda: answered(counted))
 
-        def told(counted: Counted) -> None:
+        def answered(counted: Counted) -> None:
             if self.desk is not desk:
                 return  # It died meanwhile, and the client with it.
             if desk.admits(window, rights, counted):
@@ -155,7 +155,7 @@ class EscrowNode:
         self.world.later(*STEP_US, decide)
 
     def read_records(self, key: str, limit: int) -> None:
-        """See what other nodes of the region were granted."""
+        """Read what other nodes of the region were granted."""
         window = self._window(key, limit, self.store.now_us())
         self.desk.learn(window, self.store.epoch.id, self.store.records.get(window.name, 0))
 
@@ -170,7 +170,7 @@ class EscrowNode:
             self.world.send(self.store.region, ask.giver, lambda: other.asked(ask, self))
 
     def asked(self, ask: RightsAsk, asker: EscrowNode) -> None:
-        """Another region wants rights."""
+        """Handle another region's ask."""
         if ask.id in self.desk._answered:
             self.world.reached[RegionSometimes.ASKED_AGAIN] += 1
         self._carry_out(
@@ -185,7 +185,7 @@ class EscrowNode:
         self.world.send(self.store.region, asker.store.region, lambda: asker.granted(grant))
 
     def granted(self, grant: RightsGrant) -> None:
-        """An answer has come, to whichever node of the region."""
+        """Handle an answer, which may reach any node of the region."""
         if grant.units:
             self.world.reached[RegionSometimes.GRANTED] += 1
             if self.store.now_us() >= grant.ask.window.end_us:
@@ -197,7 +197,7 @@ class EscrowNode:
     def _carry_out(
         self, steps: Generator[StoreStep, Any, Any], done: Callable[[Any], None]
     ) -> None:
-        """Run the steps of a desk, each an event of its own; one that dies between two stops there."""
+        """Run the steps of a desk, each as a separate event; a node that dies between two stops there."""
         desk, result, reached = self.desk, None, self.world.reached
         epoch, took_off = self.store.epoch, False
 

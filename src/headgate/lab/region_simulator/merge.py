@@ -1,8 +1,8 @@
 """Regions that merge: real counters and replicas, between stores that count as the engines do and may come back empty.
 
-Every region admits by its own count, and tells the others what it admitted, over and over, as totals. In the end, when
-nobody asks any more, each store must have counted exactly what all regions have admitted of the window that runs. A log
-must have counted what is in its window by then, and nothing that left it more than a slice ago.
+Every region admits by its own count, and repeatedly sends the others its totals. In the end, without traffic, each
+store must have counted exactly what all regions have admitted in the current window. A log must have counted what is in
+its window by then, and nothing that left it more than a slice ago.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ WINDOW_US: Final = 6_000_000
 INTERVAL_US: Final = 400_000
 FAULTS: Final = ("lossy", "doubling", "cut", "emptied")
 HEALS_US: Final = START_US + WINDOW_US - START_US % WINDOW_US + WINDOW_US
-"""When a window begins: the last one, without faults."""
+"""The beginning of the last window, which has no faults."""
 QUIET_US: Final = HEALS_US + 2_000_000
 ENDS_US: Final = QUIET_US + 2_700_000
-"""Clocks are up to two seconds apart: all have begun what any has told of, and none has begun another window."""
+"""Clocks are up to two seconds apart: all have begun every slice that was sent, and none another window."""
 
 
 @dataclass(eq=False)
@@ -57,14 +57,14 @@ class MergeRegion:
     replica: Replica = field(default_factory=Replica)
     own: OwnCounts = field(default_factory=OwnCounts)
     known_epoch: str = ""
-    """The epoch that the node knows of."""
+    """The epoch that the node knows."""
     others: list[MergeRegion] = field(default_factory=list)
     admitted: Counter[int] = field(default_factory=Counter)
-    """What clients were given, by the start of the window."""
+    """Units admitted, by the start of the window."""
     taken_us: list[int] = field(default_factory=list)
-    """When each unit of it was admitted, by the true time."""
+    """When each unit was admitted, in true time."""
     twice: Counter[int] = field(default_factory=Counter)
-    """What of it was admitted by a new store before the node knew: that is told for the one before, and charged."""
+    """Units admitted by a new store before the node knew: they are reported under the old epoch, and charged."""
 
     def __post_init__(self) -> None:
         self.known_epoch = self.epoch()
@@ -78,7 +78,7 @@ class MergeRegion:
         return f"{self.name} {self.lives}"
 
     def hit(self) -> None:
-        """A client asks for a unit."""
+        """Handle a client's hit."""
         now_us = self.now_us()
         self.state, (allowed, *_) = self.limit.take(self.state, now_us, 1)
         if allowed:
@@ -89,15 +89,15 @@ class MergeRegion:
             self.own.add([(self._name(now_us), 1)])
 
     def restart_empty(self) -> None:
-        """The store comes back without anything it knew."""
+        """Restart the store without any data."""
         self.lives += 1
         self.state = None
         self.replica = Replica()
 
     def tell(self) -> None:
-        """Put what was admitted into the region's store, and tell the other regions all that is known there."""
+        """Store what was admitted, and send everything the store knows to the other regions."""
         if self.known_epoch != self.epoch():
-            # Under the old name the store does not know what was admitted, so it is told, and charged.
+            # Under the old name the store does not know these admissions, so they are sent to it and charged.
             self._take_in(self.own.retire(self._actor()))
             self.known_epoch = self.epoch()
         self._take_in(self.own.entries(self.own.names(), self._actor()))
@@ -106,7 +106,7 @@ class MergeRegion:
             self.world.send(self.name, other.name, partial(other.receive, entries))
 
     def receive(self, entries: list[CounterTotal]) -> None:
-        """Another region has told what it knows."""
+        """Receive another region's counters."""
         now_us = self.now_us()
         due = [one for one in entries if not is_early(one.name, now_us)]
         if len(due) < len(entries):
@@ -114,7 +114,7 @@ class MergeRegion:
         self._take_in(due)
 
     def used(self) -> int:
-        """What the store has counted in the window that runs."""
+        """What the store has counted in the current window."""
         return self.limit.used(self.state, self.now_us())
 
     def _take_in(self, entries: list[CounterTotal]) -> None:
@@ -167,7 +167,7 @@ class MergePlay:
         self.world.run(ENDS_US)
 
     def judged(self) -> list[str]:
-        """Every promise that was broken."""
+        """All broken promises."""
         whole, many = self.limit.limit, len(self.regions)
         admitted = sum((region.admitted for region in self.regions), Counter[int]())
         lives = sum(region.lives for region in self.regions)
@@ -186,7 +186,7 @@ class MergePlay:
         ]
 
     def _log_of(self, here: MergeRegion) -> list[str]:
-        """What a region's log has counted wrongly in the end. What others' clocks are ahead or behind is forgiven."""
+        """What a region's log has counted wrongly in the end, allowing for differences between clocks."""
         least = most = 0
         for there in self.regions:
             ahead_us = there.off_us - here.off_us
@@ -210,7 +210,7 @@ class MergePlay:
         region.tell()
         self.world.later(INTERVAL_US, INTERVAL_US, partial(self._tell, region))
 
-    # Faults. All but the emptied store are over when the last window begins.
+    # Faults. All but the emptied store have ended when the last window begins.
 
     def _lossy(self) -> None:
         self.world.faults.append("lossy")
@@ -240,7 +240,7 @@ class MergePlay:
 
 
 def simulate_merge(seed: int) -> RegionRun:
-    """Run one seed, and judge what came of it."""
+    """Run one seed and judge its result."""
     rng = Random(seed)
     world = RegionWorld(rng, Counter())
     play = MergePlay(world, rng)

@@ -1,4 +1,4 @@
-"""What came of one seed of regions."""
+"""The result of one seed of regions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class RegionRun:
-    """What came of one seed."""
+    """The result of one seed."""
 
     mode: str
     seed: int
@@ -25,5 +25,5 @@ class RegionRun:
 
     @property
     def holds(self) -> bool:
-        """Whether everything was as promised."""
+        """Whether every promise was kept."""
         return not self.findings

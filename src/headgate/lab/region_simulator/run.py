@@ -1,8 +1,8 @@
-"""One seed of regions, from beginning to verdict.
+"""One seed of regions, from start to verdict.
 
-The seed draws the limit, the clocks, how unequal the traffic is, and which faults come. First there is chaos, then
-everything is mended. In the end no window of a key may have had more than its limit in all regions together, and of the
-windows after the chaos hardly any unit may be left that was asked for.
+The seed draws the limit, the clocks, how uneven the traffic is, and the faults. First there is chaos, then everything
+is healed. In the end no window of a key may have had more than its limit in all regions together, and after the chaos
+hardly any requested unit may be left unused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 CHAOS_US: Final = 5_000_000
 FAULTS: Final = ("lossy", "doubling", "cut", "emptied", "kept", "died")
 USED_PER_CENT: Final = 90
-"""What must be used of a window of 4 s without faults, with clocks 1 s apart, if there is more than enough demand."""
+"""How much of a window of 4 s must be used without faults, with clocks 1 s apart, under more than enough demand."""
 KEY: Final = "hot"
 
 
 def simulate_escrow(seed: int, kinds: Sequence[str] = FAULTS) -> RegionRun:
-    """Run one seed with those kinds of faults, or some of them, and judge what came of it."""
+    """Run one seed with those kinds of faults, or some of them, and judge its result."""
     rng = Random(seed)
     world = RegionWorld(rng, Counter())
     play = EscrowPlay(world, rng, kinds)
@@ -92,7 +92,7 @@ class EscrowPlay:
         self.world.run(self.ends_us)
 
     def judged(self) -> list[str]:
-        """Every promise that was broken."""
+        """All broken promises."""
         findings = []
         for (key, start_us), units in sorted(self.admitted.items()):
             window = (start_us - START_US) // self.window_us
@@ -105,7 +105,7 @@ class EscrowPlay:
         return findings + self._unused()
 
     def _unused(self) -> list[str]:
-        """Windows after the chaos in which units were left, though somebody asked for them all the time."""
+        """Windows after the chaos in which units were left, despite constant demand."""
         if min(self.window_us, self.limit * 400_000) < 4_000_000 or self.costs != (1,):
             return []
         if max(self.demand.values()) < 1.0 or not self._is_trusted():
@@ -175,7 +175,7 @@ class EscrowPlay:
         self.world.later(300_000, 4_000_000, self._emptied)
 
     def _kept(self) -> None:
-        """A store restarts with all it knew: nothing but the connections to it is new."""
+        """A store restarts with all of its data: only the connections to it are new."""
         if self._is_over():
             return
         self.world.faults.append("kept")

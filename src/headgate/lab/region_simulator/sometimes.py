@@ -1,4 +1,4 @@
-"""Rare situations that simulations of regions must have been in, as those of nodes must in theirs."""
+"""Rare situations that simulations of regions must reach; see `headgate.lab.simulator.sometimes`."""
 
 from __future__ import annotations
 

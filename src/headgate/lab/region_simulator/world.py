@@ -1,4 +1,4 @@
-"""A world of regions: events in the order of their time, and a network that delays, reorders, loses and repeats."""
+"""A world of regions: events in order of time, and a network that delays, reorders, loses and repeats messages."""
 
 from __future__ import annotations
 
@@ -20,57 +20,56 @@ START_US: Final = 1_700_000_000_000_000
 
 @dataclass(eq=False)
 class RegionWorld:
-    """Time, chance and the network."""
+    """Time, randomness and the network."""
 
     rng: Random
     reached: Counter[RegionSometimes]
     now_us: int = START_US
     lost: float = 0.0
-    """How likely a message is lost."""
+    """The probability that a message is lost."""
     doubled: float = 0.0
-    """How likely it arrives twice."""
+    """The probability that it arrives twice."""
     deadly: float = 0.0
-    """How likely a node dies between two steps."""
+    """The probability that a node dies between two steps."""
     delay_us: tuple[int, int] = (40_000, 80_000)
     cut: set[frozenset[str]] = field(default_factory=set)
-    """Pairs of regions that cannot hear each other."""
+    """Pairs of regions that cannot reach each other."""
     faults: list[str] = field(default_factory=list)
     _events: list[tuple[int, int, Callable[[], None]]] = field(default_factory=list)
     _numbers: count[int] = field(default_factory=count)
 
     def at(self, us: int, act: Callable[[], None]) -> None:
-        """Let something happen at that time."""
+        """Schedule something for that time."""
         heappush(self._events, (max(us, self.now_us), next(self._numbers), act))
 
     def later(self, low_us: int, high_us: int, act: Callable[[], None]) -> None:
-        """Let something happen in a while."""
+        """Schedule something after a random delay."""
         self.at(self.now_us + self.rng.randint(low_us, high_us), act)
 
     def run(self, until_us: int) -> None:
-        """Let everything happen until then."""
+        """Run all events until then."""
         while self._events and self._events[0][0] <= until_us:
             self.now_us, _, act = heappop(self._events)
             act()
         self.now_us = until_us
 
     def send(self, sender: str, receiver: str, arrive: Callable[[], None]) -> None:
-        """Take a message from one region to another; it may come late, twice or never."""
+        """Deliver a message from one region to another; it may arrive late, twice or never."""
         pair = frozenset((sender, receiver))
         times = 2 if self.rng.random() < self.doubled else 1
         for _ in range(times):
             if pair in self.cut or self.rng.random() < self.lost:
                 self.reached[RegionSometimes.LOST] += 1
                 continue
-            slow = (
-                20 if self.rng.random() < self.doubled else 1
-            )  # What is repeated is often late as well.
+            # Duplicates are often late as well.
+            slow = 20 if self.rng.random() < self.doubled else 1
             low_us, high_us = self.delay_us
             self.later(low_us, high_us * slow, lambda: self._arrived(pair, arrive))
         if times > 1:
             self.reached[RegionSometimes.DOUBLED] += 1
 
     def heal(self) -> None:
-        """Let every message arrive once from now on."""
+        """Deliver every message once from now on."""
         self.cut.clear()
         self.lost = self.doubled = self.deadly = 0.0
 

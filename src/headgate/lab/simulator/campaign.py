@@ -65,5 +65,5 @@ def _run_chunk(seeds: list[int], kinds: tuple[str, ...], keep: str | None) -> Si
 
 def write_history(run: SimulatedRun, path: str | Path) -> None:
     """Write a run's history where `headgate lab verify` can read it."""
-    with open(path, "wb") as file:  # noqa: PTH123 - a path of either kind
+    with open(path, "wb") as file:  # noqa: PTH123 - a str or a Path
         file.writelines(run.lines)

@@ -1,4 +1,4 @@
-"""The clients: what they ask, and what they record. They belong to no node, and use the history's clock."""
+"""The clients: what they request, and what they record. They belong to no node, and use the history's clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ API: Final = "api"
 
 
 class HistoryLines(HistoryWriter):
-    """A history in memory, line by line."""
+    """A history in memory, as a list of lines."""
 
     def __init__(self, header: dict[str, Any]) -> None:
         self.lines: list[bytes] = []
@@ -55,21 +55,21 @@ class SimulatedClients:
     nodes: list[SimulatedNode]
     limits: Mapping[str, Limit]
     verbs: Mapping[str, int]
-    """What they do, and how often."""
+    """What they do, with weights."""
     keys: int
     pace_us: int
     rng: Random
     reached: Counter[Sometimes]
     ends: int
-    """When they stop asking."""
+    """When they stop sending requests."""
     unanswered_from: int
-    """From when on everything must be answered."""
+    """From when on every request must be answered."""
     problems: list[str] = field(default_factory=list)
     _names: count[int] = field(default_factory=count)
     _reset_at: dict[str, int] = field(default_factory=dict)
 
     def start(self, many: int) -> None:
-        """Let so many of them begin."""
+        """Start this many clients."""
         for number in range(many):
             self.loop.create_task(self._client(number))
 
@@ -88,7 +88,7 @@ class SimulatedClients:
                 lives += 1
                 proc = f"client {number}.{lives}"
 
-    # What they do. Each says whether it knows how that ended.
+    # Their actions. Each returns whether its outcome is known.
 
     async def _check(self, node: SimulatedNode, proc: str) -> bool:
         key, cost, limit = self._key(), self._cost(), self.limits[API]
@@ -130,69 +130,69 @@ class SimulatedClients:
         charge = Charge(key, self.limits[API], cost, rule=API)
         request = ChargeSet((charge,), reserve_us=RESERVED_US, token=token)
         begun = self.loop.now
-        told: list[Decision] = []
+        results: list[Decision] = []
         sure = await self._decided(
             _decide(request),
             [(key, API, cost)],
-            told,
+            results,
             f="reserve",
             token=token,
             node=node,
             proc=proc,
         )
-        if told and told[0]:
+        if results and results[0]:
             self.loop.create_task(self._settle(key, cost, token, proc, begun))
         return sure
 
     async def _settle(self, key: str, cost: int, token: str, proc: str, begun: int) -> None:
-        """Settle a reservation some time later, and again if nobody knows whether that worked."""
+        """Settle a reservation some time later, and again if the outcome is unknown."""
         await asyncio.sleep(self.rng.randrange(int(1.4 * RESERVED_US)) / 1e6)
         actual = self.rng.randint(0, cost + 2)
         for attempt in range(3):
             late = self.loop.now - begun > RESERVED_US
             node = self.rng.choice(self.nodes)
-            told: list[Any] = []
+            results: list[Any] = []
             sure = await self._done(
-                lambda engine: engine.settle(token, actual), told,
+                lambda engine: engine.settle(token, actual), results,
                 f="settle", key=key, rule=API, cost=actual, token=token, node=node, proc=proc,
             )  # fmt: skip
-            if told and told[0] is False:
+            if results and results[0] is False:
                 self.reached[Sometimes.SETTLED_LATE if late else Sometimes.SETTLED_TWICE] += 1
-            elif told and actual < cost:
+            elif results and actual < cost:
                 self.reached[Sometimes.SETTLED_LESS] += 1
-            again = not attempt and self.rng.random() < 0.1  # Perhaps it did not reach the store.
+            again = not attempt and self.rng.random() < 0.1  # It may not have reached the store.
             if sure and not again:
                 return
 
     async def _hold(self, node: SimulatedNode, proc: str) -> bool:
         key, cost, token = self._key(), self._cost(), f"slot {next(self._names)}"
         request = ChargeSet((Charge(key, self.limits[SLOTS], cost, rule=SLOTS),), token=token)
-        told: list[Decision] = []
+        results: list[Decision] = []
         sure = await self._decided(
             _decide(request),
             [(key, SLOTS, cost)],
-            told,
+            results,
             f="acquire",
             token=token,
             node=node,
             proc=proc,
         )
-        if told and told[0]:
+        if results and results[0]:
             self.loop.create_task(self._use(key, token, proc))
         return sure
 
     async def _use(self, key: str, token: str, proc: str) -> None:
-        """Hold a slot, renew it perhaps, and let go of it perhaps."""
+        """Hold a slot, perhaps renew it, and perhaps release it."""
         limit: Concurrency = self.limits[SLOTS]  # type: ignore[assignment]
         since = self.loop.now
         for _ in range(self.rng.choice((0, 0, 1, 2))):
             await asyncio.sleep(self.rng.randrange(limit.ttl_us) / 1e6)
-            told: list[Any] = []
+            results: list[Any] = []
             await self._done(
-                lambda engine: engine.renew(key, limit, token, SLOTS), told,
+                lambda engine: engine.renew(key, limit, token, SLOTS), results,
                 f="renew", key=key, rule=SLOTS, token=token, node=self.rng.choice(self.nodes), proc=proc,
             )  # fmt: skip
-            if told and told[0] is False:
+            if results and results[0] is False:
                 self.reached[Sometimes.LOST_SLOT] += 1
                 return
             since = self.loop.now
@@ -205,13 +205,13 @@ class SimulatedClients:
                 f="release", key=key, rule=SLOTS, token=token, node=self.rng.choice(self.nodes), proc=proc,
             )  # fmt: skip
 
-    # How that is written down.
+    # Recording
 
     async def _decided(
         self,
         act: Callable[[AsyncEngine], Awaitable[Decision]],
         parts: list[tuple[str, str, int]],
-        told: list[Decision] | None = None,
+        results: list[Decision] | None = None,
         *,
         node: SimulatedNode,
         **fields: Any,
@@ -225,8 +225,8 @@ class SimulatedClients:
             for key, rule, cost in parts:
                 self.book.failed(result, **fields, **times, key=key, rule=rule, cost=cost)
             return not may_have_happened(result)
-        if told is not None:
-            told.append(result)
+        if results is not None:
+            results.append(result)
         key, rule, _ = parts[0]
         costs: dict[str | None, int] = {rule: cost for _, rule, cost in parts}
         self.book.told(result, costs=costs, **{"key": key, "rule": rule, **fields}, **times)
@@ -236,7 +236,7 @@ class SimulatedClients:
     async def _done(
         self,
         act: Callable[[AsyncEngine], Awaitable[Any]],
-        told: list[Any] | None = None,
+        results: list[Any] | None = None,
         *,
         node: SimulatedNode,
         **fields: Any,
@@ -246,15 +246,15 @@ class SimulatedClients:
         if isinstance(result, HeadgateError):
             self.book.failed(result, **fields)
             return not may_have_happened(result)
-        if told is not None:
-            told.append(result)
+        if results is not None:
+            results.append(result)
         self.book.operation(**fields, type="deny" if result is False else "allow")
         return True
 
     async def _ask(
         self, node: SimulatedNode, act: Callable[[AsyncEngine], Awaitable[Any]]
     ) -> tuple[int, Any]:
-        """When it was sent, and the result or the error."""
+        """The time of sending, and the result or the error."""
         t0 = self.loop.now
         reply = self.loop.create_future()
         node.receive(act, reply)

@@ -1,4 +1,4 @@
-"""The clocks of a simulation. A node's wall clock may be wrong, its monotonic one fast; the store's may be set."""
+"""The clocks of a simulation. A node's wall clock may be wrong, its monotonic clock fast; the store's may step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .loop import SimulatedLoop, SimulatedProcess
 
 EPOCH_US: Final = 1_800_000_000_000_000
-"""The time of day at the beginning of every simulation."""
+"""The time of day at the start of every simulation."""
 
 
 class ProcessClock:
@@ -28,7 +28,7 @@ class ProcessClock:
         return (self.ticks() + self.epoch_ns) // 1_000
 
     def sleep_us(self, duration_us: int) -> None:
-        """Nothing may block here."""
+        """Not supported: nothing may block here."""
         raise NotImplementedError
 
     async def asleep_us(self, duration_us: int) -> None:
@@ -37,7 +37,7 @@ class ProcessClock:
 
 
 class SetClock:
-    """A clock that shows what it was set to: the store sets it before each command."""
+    """A clock that is set explicitly: the store sets it before each command."""
 
     epoch_ns = 0
 
@@ -53,9 +53,9 @@ class SetClock:
         return self.us
 
     def sleep_us(self, duration_us: int) -> None:
-        """Nothing may block here."""
+        """Not supported: nothing may block here."""
         raise NotImplementedError
 
     async def asleep_us(self, duration_us: int) -> None:
-        """Nobody waits on this clock."""
+        """Not supported: nothing waits on this clock."""
         raise NotImplementedError

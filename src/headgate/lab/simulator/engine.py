@@ -1,4 +1,4 @@
-"""The store as a node sees it: an `AsyncEngine` whose every verb is a command that goes over a link."""
+"""The store as a node sees it: an `AsyncEngine` whose every verb is a command sent over a link."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ DESCRIPTION = EngineDescription(
 
 
 OF_CLIENTS: Final = "reservation"
-"""How the tokens of clients' own reservations begin."""
+"""The prefix of tokens of clients' reservations."""
 BY_ITSELF: Final[ContextVar[bool]] = ContextVar("BY_ITSELF", default=False)
-"""Whether what is asked comes from the node, and from no client."""
+"""Whether a request comes from the node itself, not from a client."""
 
 
 class SimulatedEngine:
-    """Asks the store, and gives up at the deadline; see `AsyncEngine`."""
+    """Calls the store, and gives up at the deadline; see `AsyncEngine`."""
 
     nowait = None
 
@@ -60,14 +60,14 @@ class SimulatedEngine:
         self.clock: Clock = clock
         self._book, self._node = book, node
         self._chunks: dict[str, tuple[str, Charge]] = {}
-        """What the node has taken in chunks, by the token: the name in the history, and the charge."""
+        """The node's chunks by token: the name in the history, and the charge."""
         self._loop, self._link, self._timeout_us = loop, link, timeout_us
         self._under_way: dict[int, Callable[[EngineError], None]] = {}
-        """How to write down what was asked for and not answered, by a number."""
+        """How to record requests that are not answered yet, by number."""
         self._asked = 0
 
     def killed(self) -> None:
-        """The node dies: what it has asked for may be carried out or not, and it will never say."""
+        """Called when the node dies: its pending requests may or may not be carried out."""
         gone = EngineError("the node is gone", transient=True, indefinite=True)
         for note in list(self._under_way.values()):
             note(gone)
@@ -75,7 +75,7 @@ class SimulatedEngine:
 
     @contextmanager
     def _noted(self, note: Callable[[EngineError], None]) -> Iterator[None]:
-        """Have an error of this call written down, also that the node was killed in the middle of it."""
+        """Record an error of this call, including the death of the node during it."""
         self._asked += 1
         number = self._asked
         self._under_way[number] = note
@@ -97,7 +97,7 @@ class SimulatedEngine:
         return DESCRIPTION
 
     def scoped(self, namespace: str) -> SimulatedEngine:
-        """There is one namespace."""
+        """The same engine: there is only one namespace."""
         return self
 
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
@@ -139,7 +139,7 @@ class SimulatedEngine:
         self._link.reached[Sometimes.WITHDRAWN] += 1
         note(None)
 
-    # What a node does by itself is written down here: no client knows of it.
+    # What a node does by itself is recorded here, because no client knows about it.
 
     def _note(
         self,
@@ -173,7 +173,7 @@ class SimulatedEngine:
     def _note_return(
         self, token: str, actual: int | Sequence[int], t0: int, error: EngineError | None
     ) -> None:
-        """Write down that what is left of a chunk goes back."""
+        """Record that the rest of a chunk is returned."""
         if token not in self._chunks or not isinstance(actual, int):
             return
         chunk, charge = self._chunks[token]

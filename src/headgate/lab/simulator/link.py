@@ -1,7 +1,7 @@
 """The connection from one node to the store. It delays, reorders, drops, repeats and breaks, but never corrupts.
 
-What is sent while the connection is cut either vanishes or arrives once it is open again. That is what real connections
-do: the other end may work off what it was sent long after the sender has given up. Only idempotent commands are ever
+What is sent while the connection is cut either vanishes or arrives once it is open again. Real connections behave like
+this: the other end may process a command long after the sender has given up. Only idempotent commands are ever
 delivered twice.
 """
 
@@ -28,7 +28,7 @@ REPEATABLE: Final = frozenset(("settle", "release", "renew"))
 
 
 def broken(message: str) -> EngineConnectionError:
-    """A connection that was lost after something had been sent."""
+    """The error for a connection that was lost after something had been sent."""
     return EngineConnectionError(message, transient=True, indefinite=True)
 
 
@@ -43,18 +43,18 @@ class SimulatedLink:
     slow_us: tuple[int, int] | None = None
     cut: bool = False
     refused: bool = False
-    """Connections are refused, rather than swallowed."""
+    """Connections are refused, not swallowed."""
     deaf: bool = False
-    """Requests arrive, and answers do not."""
+    """Requests arrive, but answers do not."""
     repeats: float = 0.0
     kept: list[Callable[[], None]] = field(default_factory=list)
-    """What was sent while the way was cut, and arrives once it is open."""
+    """What was sent while the connection was cut, and arrives once it is open."""
     _open: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     _sent: int = 0
     _last_done: int = 0
 
     def send(self, command: StoreCommand, reply: asyncio.Future[Any]) -> None:
-        """Take a command to the store, and its answer back."""
+        """Deliver a command to the store, and its answer back."""
         if not self.store.up or self.refused:
             self.reached[Sometimes.REFUSED] += 1
             error = EngineConnectionError("connection refused", transient=True)
@@ -74,13 +74,13 @@ class SimulatedLink:
                 self.reached[Sometimes.LOST_UNKNOWN] += 1
 
     def reset(self) -> None:
-        """Break every connection; what was on its way still arrives, if the store is there."""
+        """Break every connection; what is in flight still arrives, if the store is up."""
         waiting, self._open = self._open, {}
         for reply in waiting.values():
             end(reply, broken("the connection was reset"))
 
     def heal(self) -> None:
-        """Open the way again: what was kept arrives."""
+        """Open the connection again, and deliver what was kept."""
         self.cut = self.refused = self.deaf = False
         self.slow_us = None
         kept, self.kept = self.kept, []
@@ -88,7 +88,7 @@ class SimulatedLink:
             self._later(arrive)
 
     def idle(self) -> bool:
-        """Whether nobody waits for anything."""
+        """Whether nothing is pending."""
         return not any(not reply.done() for reply in self._open.values())
 
     def _arrival(self, number: int, command: StoreCommand) -> Callable[[], None]:
@@ -100,7 +100,7 @@ class SimulatedLink:
 
             def answer(result: Any) -> None:
                 nonlocal done
-                if done:  # What is repeated has been answered.
+                if done:  # A repeated command has been answered already.
                     return
                 done = True
                 if number < self._last_done:
@@ -131,7 +131,7 @@ class SimulatedLink:
 
 
 def end(reply: asyncio.Future[Any], result: Any) -> None:
-    """Tell whoever waits for a reply, if anybody does."""
+    """Resolve a reply, if anyone waits for it."""
     if reply.done():
         return
     if isinstance(result, HeadgateError):

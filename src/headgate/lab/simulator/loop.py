@@ -1,8 +1,8 @@
 """An event loop in virtual time: nothing waits, the clock jumps to the next event.
 
-Everything that real code asks of a loop is here: callbacks, timers, futures, tasks. So guards run in it as they are.
-Callbacks belong to the process in whose context they were made. A process that is paused has its callbacks put off to
-the end of the pause, and those of a dead one are dropped. Events of the same moment run in the order they were made.
+It has everything that real code needs from a loop: callbacks, timers, futures, tasks. So guards run in it unchanged.
+Callbacks belong to the process in whose context they were created. Callbacks of a paused process are postponed to the
+end of the pause, and those of a dead one are dropped. Events of the same moment run in order of creation.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ class SimulatedProcess:
 
     name: str
     rate: int = 1_000
-    """How many milliseconds its monotonic clock counts in a second."""
+    """How many milliseconds its monotonic clock counts per second."""
     alive: bool = True
     paused_until: int = 0
     pauses: int = 0
 
     def own_us(self, true_us: int) -> int:
-        """The monotonic clock of this process."""
+        """The monotonic clock of this process at a true time."""
         return true_us * self.rate // 1_000
 
     def true_us(self, own_us: int) -> int:
-        """The first moment at which that clock shows at least this."""
+        """The first true time at which that clock shows at least this."""
         return -(-own_us * 1_000 // self.rate)
 
     def context(self) -> Context:
-        """A context for what is to run in this process."""
+        """A context for callbacks of this process."""
         context = Context()
         context.run(PROCESS.set, self)
         return context
 
 
 class Event:
-    """A callback and its time; asyncio knows it as a handle."""
+    """A callback and its time, used by asyncio as a handle."""
 
     __slots__ = ("args", "at", "callback", "context", "gone", "process")
 
@@ -73,16 +73,16 @@ class Event:
 
 
 AbstractLoop: Any = asyncio.AbstractEventLoop
-"""Without its types: what is not overridden raises `NotImplementedError`, and that is meant."""
+"""Untyped: methods that are not overridden raise `NotImplementedError`, deliberately."""
 
 
 @dataclass(eq=False)
 class SimulatedLoop(AbstractLoop):  # type: ignore[misc]
-    """The loop. Only what needs no I/O and no threads is there."""
+    """The loop. It has only what needs no I/O and no threads."""
 
     now: int = 0
     crashes: list[str] = field(default_factory=list)
-    """Exceptions that nobody caught."""
+    """Uncaught exceptions."""
     _events: list[tuple[int, int, Event]] = field(default_factory=list)
     _numbers: count[int] = field(default_factory=count)
     _tasks: list[asyncio.Task[Any]] = field(default_factory=list)
@@ -102,14 +102,14 @@ class SimulatedLoop(AbstractLoop):  # type: ignore[misc]
                 self.now = at
                 try:
                     event.context.run(event.callback, *event.args)
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is a crash of what is simulated
+                except Exception as error:  # noqa: BLE001 - any exception is a crash in the simulation
                     self.crashes.append(repr(error))
             self.now = until
         finally:
             asyncio._set_running_loop(None)
 
     def close(self) -> None:
-        """Cancel every task that is left, without letting it do anything more."""
+        """Cancel all remaining tasks, without letting them do anything more."""
         self._events.clear()
         for task in self._tasks:
             if task.done():
@@ -126,10 +126,10 @@ class SimulatedLoop(AbstractLoop):  # type: ignore[misc]
         self._events.clear()
         self._tasks.clear()
 
-    # What asyncio asks of a loop.
+    # The interface of asyncio
 
     def time(self) -> float:
-        """See `asyncio.AbstractEventLoop.time`: the monotonic clock of whoever asks."""
+        """See `asyncio.AbstractEventLoop.time`: the monotonic clock of the calling process."""
         process = PROCESS.get()
         return (self.now if process is None else process.own_us(self.now)) / US_PER_SECOND
 
@@ -165,7 +165,7 @@ class SimulatedLoop(AbstractLoop):  # type: ignore[misc]
     def at(
         self, us: int, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Event:
-        """`call_at` in whole microseconds of true time."""
+        """`call_at` in integer microseconds of true time."""
         event = Event(
             max(us, self.now), callback, args, copy_context() if context is None else context
         )
@@ -185,7 +185,7 @@ class SimulatedLoop(AbstractLoop):  # type: ignore[misc]
     ) -> asyncio.Task[Any]:
         """See `asyncio.AbstractEventLoop.create_task`."""
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks.append(task)  # Else the garbage collector would decide when it ends.
+        self._tasks.append(task)  # Otherwise the garbage collector would decide when it ends.
         return task
 
     def get_debug(self) -> bool:
@@ -202,8 +202,8 @@ class SimulatedLoop(AbstractLoop):  # type: ignore[misc]
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """See `asyncio.AbstractEventLoop.call_exception_handler`."""
-        # Called when garbage is collected, so at no certain time; `close` looks at what tasks ended with.
+        # Called by the garbage collector, so at no definite time; `close` checks the results of tasks.
 
 
 WORLD: Final = Context()
-"""The context of what belongs to no process: the network, the store, and the faults."""
+"""The context of everything outside of processes: the network, the store, and the faults."""

@@ -1,7 +1,7 @@
 """The nemesis: which faults happen, when, where and for how long. All of them end before it does.
 
-Each kind of fault is one method. It breaks something, waits, mends it, and writes down from when to when that could
-matter. The store, each link and each node have one fault at a time; on different ones they may come together.
+Each kind of fault is one method. It breaks something, waits, heals it, and records the time during which that could
+have an effect. The store, each link and each node have one fault at a time; faults of different targets may overlap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .store import SimulatedStore
 
 LAG_US: Final = 60_000
-"""How far a replica may be behind."""
+"""How far a replica may lag behind."""
 SLOW_US: Final = ((2_000, 6_000), (10_000, 40_000), (50_000, 250_000))
 LOOK_US: Final = 500
 MARGIN_US: Final = 60_000
@@ -40,7 +40,7 @@ FAULTS: Final = (*STORE_FAULTS, *NODE_FAULTS)
 
 @dataclass(eq=False)
 class Nemesis:
-    """Breaks what it is given."""
+    """Injects faults."""
 
     loop: SimulatedLoop
     book: HistoryLines
@@ -56,7 +56,7 @@ class Nemesis:
     """What is broken now, and since when."""
 
     def start(self, many: int) -> None:
-        """Schedule this many faults, as far as their targets are free by then."""
+        """Schedule this many faults; those whose target is busy by then are skipped."""
         for _ in range(many if self.kinds else 0):
             at = self.loop.now + self.rng.randrange(1, self.ends - self.loop.now)
             kind, node = self.rng.choice(self.kinds), self.rng.choice(self.nodes)
@@ -79,7 +79,7 @@ class Nemesis:
         del self._broken[place]
 
     async def _busy(self, node: SimulatedNode) -> None:
-        """Half of the time, wait until the node is asking the store, or holds a chunk, for a while."""
+        """Half of the time, wait a while until the node is calling the store, or holds a chunk."""
         leased = self.limit.leased
         looks = 100 if leased or self.rng.random() < 0.5 else 0
         while (
@@ -97,10 +97,10 @@ class Nemesis:
         await asyncio.sleep(lasts_us / 1e6)
 
     def _write(self, fault: str, name: str, t0: int, **fields: Any) -> None:
-        """Over now, but what was on its way may still arrive."""
+        """Record a fault that is over, although something sent during it may still arrive."""
         self.book.fault(fault, name=name, t0=t0, t1=self.loop.now, heal=self.loop.now, **fields)
 
-    # Faults of the store.
+    # Faults of the store
 
     async def _killed_empty(self, _: SimulatedNode, lasts_us: int) -> None:
         t0 = self.loop.now
@@ -172,7 +172,7 @@ class Nemesis:
             self.reached[Sometimes.STEPPED_OVER] += 1
         self.store.offset_us += step_us
 
-    # Faults of a node, or of its way to the store.
+    # Faults of a node, or of its connection to the store
 
     async def _cut_off(self, node: SimulatedNode, lasts_us: int) -> None:
         t0 = self.loop.now
@@ -196,7 +196,7 @@ class Nemesis:
         self._write("partition", f"{node.name} refused", t0, node=node.name, nodes=1)
 
     async def _reset(self, node: SimulatedNode, lasts_us: int) -> None:
-        """Every few milliseconds all of a node's connections break."""
+        """Break all of a node's connections every few milliseconds."""
         t0 = self.loop.now
         for _ in range(self.rng.randint(1, 5)):
             node.link.reset()

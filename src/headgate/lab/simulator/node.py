@@ -1,7 +1,7 @@
 """A node: a process with the guards that surround a shared store, and an address that clients send requests to.
 
-The guards are the real ones. A node that is killed loses what it knew, and its successor starts with nothing. One that
-is paused goes on where it was, and only its clock tells how late it is.
+The guards are the real ones. A node that is killed loses its memory, and its successor starts empty. One that is paused
+continues where it was, and only its clock shows how late it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ QUIET.setLevel(logging.CRITICAL + 1)
 
 
 class NodeFallback(AsyncFallbackEngine):
-    """The fallback of a node. What its recovery does is marked, so that it is written down."""
+    """The fallback of a node. Calls of its recovery are marked, so that they are recorded."""
 
     async def _recover(self) -> None:
         BY_ITSELF.set(True)
@@ -72,7 +72,7 @@ class SimulatedNode:
     process: SimulatedProcess = field(init=False)
     engine: AsyncEngine = field(init=False)
     store: SimulatedEngine = field(init=False)
-    """What it asks the store by."""
+    """Its engine for the store."""
     fallback: FallbackGuard = field(init=False)
     leases: Leases = field(init=False)
     _waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class SimulatedNode:
         self.start()
 
     def start(self) -> None:
-        """Start again."""
+        """Start or restart."""
         self.process = SimulatedProcess(self.name, self.rate)
         clock = ProcessClock(self.loop, self.process, self.clock_offset_us)
         self.store = engine = SimulatedEngine(
@@ -119,7 +119,7 @@ class SimulatedNode:
                 reply.set_exception(broken("the node is gone"))
 
     def pause(self, until: int) -> None:
-        """Stand still until then."""
+        """Freeze until then."""
         if not self.link.idle():
             self.reached[Sometimes.PAUSED_BETWEEN] += 1
         if self.leases.totals().unspent and until - self.loop.now > self.lease_us:
@@ -129,7 +129,7 @@ class SimulatedNode:
     def receive(
         self, act: Callable[[AsyncEngine], Awaitable[Any]], reply: asyncio.Future[Any]
     ) -> None:
-        """A client sends a request; what comes of it is the result of `reply`."""
+        """Receive a client's request; its outcome is set on `reply`."""
         self._asked += 1
         number = self._asked
 

@@ -1,8 +1,8 @@
-"""One seed, from beginning to verdict.
+"""One seed, from start to verdict.
 
-The seed draws everything: how many nodes there are, their clocks, the limits, what clients ask, and which kinds of
-faults are possible at all. (A run with few kinds goes deeper into each than one with all of them.) First there is
-chaos, then everything is mended; a while later nothing may fail any more. At last the store is asked for its counts.
+The seed draws everything: the number of nodes, their clocks, the limits, the requests, and which kinds of faults are
+possible at all. (A run with few kinds explores each of them more deeply.) First there is chaos, then everything is
+healed; a while later nothing may fail any more. Finally the store's counts are read.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TIMEOUTS_US: Final = (25_000, 100_000, 500_000)
 POLICIES: Final = ("raise", "raise", "fallback", "fallback", "fallback", "closed", "open")
 HOLDERS_FAULTS: Final = ("node_killed", "paused", "deaf")
 LEASED: Final = 0.06
-"""Of so many seeds one limit is leased; those are long, for many requests have to come in a short time."""
+"""The fraction of seeds with a leased limit; they are slow, because many requests have to come in a short time."""
 VERBS: Final = {
     "check": 20,
     "together": 6,
@@ -67,15 +67,15 @@ class SimulatedRun:
     reached: Counter[Sometimes]
     faults: Counter[str]
     problems: list[str]
-    """What went wrong that no history shows: exceptions that nobody caught, answers that never came."""
+    """Problems that no history shows: uncaught exceptions, and answers that never came."""
 
     @property
     def holds(self) -> bool:
-        """Whether everything was as promised."""
+        """Whether every promise was kept."""
         return self.verdict.holds and not self.problems
 
     def digest(self) -> str:
-        """A name for the history: the same in every process, for the same seed and code."""
+        """A digest of the history: the same in every process, for the same seed and code."""
         return hashlib.sha256(b"".join(self.lines)).hexdigest()
 
 
@@ -83,7 +83,8 @@ def simulate(seed: int, kinds: Sequence[str] = FAULTS) -> SimulatedRun:
     """Run one seed with these kinds of faults, or some of them, and check the history."""
     rng = Random(seed)
     before = random.getstate()
-    random.seed(seed)  # What draws for itself, such as a breaker its pauses, repeats as well.
+    # Code with its own generator, such as the breaker, becomes reproducible as well.
+    random.seed(seed)
     try:
         return _simulate(seed, kinds, rng)
     finally:
@@ -119,7 +120,7 @@ def _simulate(seed: int, kinds: Sequence[str], rng: Random) -> SimulatedRun:
         for name in names
     ]  # fmt: skip
     possible = [kind for kind in kinds if rng.random() < plan["variety"]] or list(kinds[:1])
-    if limits[API].leased:  # What matters most to those who hold units.
+    if limits[API].leased:  # The faults that matter most to holders of units.
         possible += [kind for kind in kinds if kind in HOLDERS_FAULTS]
     nemesis = Nemesis(loop, book, store, fleet, limits[API], possible, heals - 1, rng, reached)
     clients = SimulatedClients(
@@ -128,7 +129,7 @@ def _simulate(seed: int, kinds: Sequence[str], rng: Random) -> SimulatedRun:
     )  # fmt: skip
     nemesis.start(rng.randint(1, 6))
     clients.start(plan["clients"])
-    for number in range(LEDGERS):  # Those that are read while somebody asks do not count.
+    for number in range(LEDGERS):  # A count that is read while requests are in flight is not used.
         loop.run(heals + RECOVERY_US + number * LIVENESS_US // LEDGERS)
         _read_ledger(store, book, limits, plan["keys"], loop.now)
     loop.run(ends + QUIET_US)
@@ -167,7 +168,7 @@ def _plan(rng: Random) -> dict[str, Any]:
         "nodes": rng.randint(1, 2 if leased else 4),
         "clients": rng.randint(2, 4),
         "keys": 1 if leased else rng.choice((1, 1, 2, 3)),
-        # A key is leased when a node is asked for it many times in a twentieth of its window.
+        # A key is leased if a node gets many requests for it in a twentieth of its window.
         "pace_us": 8_000 if leased else rng.choice((100_000, 200_000, 400_000)),
         "timeout_us": rng.choice(TIMEOUTS_US),
         "variety": rng.choice((0.2, 0.5, 1.0)),
@@ -175,7 +176,7 @@ def _plan(rng: Random) -> dict[str, Any]:
 
 
 def _leased_limit(rng: Random) -> Limit:
-    """A limit that is worth taking ahead."""
+    """A limit that is worth leasing."""
     number, window_us = rng.choice((200, 500, 1_500)), rng.choice((1_000_000, 4_000_000))
     kind = rng.choice((FixedWindow, SlidingWindow, TokenBucket))
     return kind(number, window_us).as_leased()
@@ -191,7 +192,7 @@ def _limit(rng: Random, number: int, window_us: int) -> Limit:
 def _read_ledger(
     store: SimulatedStore, book: HistoryLines, limits: dict[str, Limit], keys: int, now: int
 ) -> None:
-    """What the store itself counts in the end."""
+    """Read the store's final counts."""
     assert store.master is not None
     names = [f"key {number}" for number in range(keys)]
     store.master.clock.us = store.now_us()

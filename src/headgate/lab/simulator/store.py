@@ -1,8 +1,8 @@
-"""The store: one master that decides with the memory engine, and keeps a log of what it did.
+"""The store: one master that decides with the memory engine, and logs its commands.
 
-The memory engine gives the same answers as Redis, which its own tests see to, so here it stands for any store. Every
-command is carried out at one moment of the store's clock, and the log is all there is to know: a replica is a shorter
-log, a restart from disk replays all of it, and one without a disk begins a new one.
+The memory engine gives the same answers as Redis, which the conformance tests verify, so here it stands for any store.
+Every command is carried out at one moment of the store's clock, and the log defines everything: a replica is a shorter
+log, a restart from disk replays all of it, and one without a disk starts a new one.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MAX_KEYS: Final = 1_000
 
 
 class StoreCommand(NamedTuple):
-    """A verb of `Engine`, and what it is called with."""
+    """A verb of `Engine`, and its arguments."""
 
     verb: str
     args: tuple[Any, ...]
 
 
 class LogEntry(NamedTuple):
-    """A command that was carried out: when, by the store's clock, and when in truth."""
+    """A command that was carried out: the time on the store's clock, and the true time."""
 
     command: StoreCommand
     at_us: int
@@ -42,27 +42,27 @@ class LogEntry(NamedTuple):
 
 @dataclass(eq=False)
 class Master:
-    """A store that is up: its states, and how many decisions each has made."""
+    """A store that is up: its states, and the number of decisions of each."""
 
     epoch: str
     clock: SetClock = field(default_factory=SetClock)
     log: list[LogEntry] = field(default_factory=list)
     withdrawn: set[str | None] = field(default_factory=set)
-    """Tokens that were withdrawn: a request that comes later than that takes nothing."""
+    """Tokens that were withdrawn: a request that arrives later takes nothing."""
     versions: Counter[tuple[str | None, str, str]] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self.engine = MemoryEngine(max_keys=MAX_KEYS, clock=self.clock)
 
     def carry_out(self, entry: LogEntry) -> Any:
-        """Do it, and note it; what cannot be done changes nothing."""
+        """Carry it out and log it; a command that fails changes nothing."""
         self.clock.us = entry.at_us
         verb, args = entry.command
         self.log.append(entry)
         if verb == "withdraw":
             self.withdrawn.add(args[0].token)
         elif verb == "decide" and any(one.token in self.withdrawn for one in args[0]):
-            return []  # Whoever asked has taken it back since, and does not wait.
+            return []  # The sender has withdrawn it since, and does not wait.
         answer = getattr(self.engine, verb)(*args)
         if verb == "decide":
             return [self._numbered(decision) for decision in answer]
@@ -85,7 +85,7 @@ class Master:
 
 
 def _same(decision: Decision) -> Decision:
-    """The part that speaks for a decision of several."""
+    """The part that represents a decision of several."""
     for part in decision.rules:
         if (part.key, part.limited_by, part.answer) == (
             decision.key,
@@ -104,21 +104,21 @@ class SimulatedStore:
     reached: Counter[Sometimes]
     master: Master | None = None
     offset_us: int = 0
-    """How far its clock is from the truth."""
+    """The offset of its clock from the true time."""
     stopped: bool = False
     full: bool = False
     slow_us: tuple[int, int] | None = None
-    """How long the way there takes for everybody, where that is longer than usual."""
+    """The delay for all nodes, if it is longer than usual."""
     lives: int = 0
     waiting: list[Callable[[], None]] = field(default_factory=list)
-    """What arrived while it was stopped; it is worked off in order."""
+    """What arrived while it was stopped; processed in order."""
 
     def __post_init__(self) -> None:
         self.start([])
 
     @property
     def up(self) -> bool:
-        """Whether it takes connections."""
+        """Whether it accepts connections."""
         return self.master is not None
 
     def now_us(self) -> int:
@@ -126,14 +126,14 @@ class SimulatedStore:
         return self.loop.now + EPOCH_US + self.offset_us
 
     def start(self, log: list[LogEntry]) -> None:
-        """A new master that knows this much."""
+        """Start a new master with this log."""
         self.lives += 1
         self.master = Master(f"life {self.lives}")
         for entry in log:
             self.master.carry_out(entry)
 
     def kill(self) -> list[LogEntry]:
-        """End it; the log that it had."""
+        """Kill it; returns its log."""
         assert self.master is not None
         log, self.master = self.master.log, None
         self.stopped = False
@@ -141,14 +141,14 @@ class SimulatedStore:
         return log
 
     def go_on(self) -> None:
-        """Work off what came while it was stopped."""
+        """Process what arrived while it was stopped."""
         self.stopped = False
         waiting, self.waiting = self.waiting, []
         for arrive in waiting:
             arrive()
 
     def arrive(self, command: StoreCommand, answer: Callable[[Any], None]) -> None:
-        """A command has come; its answer, or the error, goes back the way it came."""
+        """Process a command; its answer or error is passed to `answer`."""
         if self.master is None:
             self.reached[Sometimes.LOST_UNKNOWN] += 1
             return

@@ -1,8 +1,8 @@
--- lead.lua -- whether a node is the one that tells another region.
+-- lead.lua -- elect the node that reports to another region.
 --
--- KEYS[1]  leader  string: the node, for as long as it is the one
+-- KEYS[1]  leader  string: the elected node, until its term ends
 -- KEYS[2]  meta    hash, as in merge.lua
--- ARGV[1]  node    ARGV[2]  for how many ms    ARGV[3]  region
+-- ARGV[1]  node    ARGV[2]  the term in ms    ARGV[3]  region
 -- Returns  1 if it is this node, else 0
 local leader = redis.call('GET', KEYS[1])
 if leader and leader ~= ARGV[1] then

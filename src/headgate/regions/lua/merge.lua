@@ -1,17 +1,17 @@
--- merge.lua -- keep totals of counters that are larger than those that are known.
+-- merge.lua -- keep the larger total of each counter.
 --
 -- Same as counters.py:Replica.merge(); a test runs both on the same messages.
 --
 -- KEYS[1]  totals   hash: counter -> total
 -- KEYS[2]  changed  sorted set: counter -> number of its last change
--- KEYS[3]  ends     sorted set: counter -> when it does not count any more, in us
+-- KEYS[3]  ends     sorted set: counter -> when it stops counting, in us
 -- KEYS[4]  meta     hash: epoch, changes, heard:region, taken:region, shipper:region
--- ARGV[1]  the region that was heard of, or ''
+-- ARGV[1]  the region that the message is from, or ''
 -- ARGV[2]  an epoch, if there is none yet
--- ARGV[3]… triples: counter, total, when it does not count any more
--- Returns  {now_us, meta as HGETALL gives it, for each triple by how much the counter has grown}
+-- ARGV[3]… triples: counter, total, when it stops counting
+-- Returns  {now_us, meta as returned by HGETALL, the growth of the counter for each triple}
 --
--- Everything written is absolute, so that running this twice with the same arguments changes nothing the second time.
+-- Everything written is absolute, so running this again with the same arguments changes nothing.
 local time = redis.call('TIME')
 local now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local now, week_ms = string.format('%.0f', now_us), 604800000
@@ -32,7 +32,7 @@ for at = 3, #ARGV, 3 do
     local counter, total, end_us = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2])
     local known = tonumber(redis.call('HGET', KEYS[1], counter) or '0')
     local growth = 0
-    if end_us > now_us and total > known then -- What is over may have been known, and forgotten.
+    if end_us > now_us and total > known then -- An expired counter may have been known and dropped.
         growth = total - known
         redis.call('HSET', KEYS[1], counter, ARGV[at + 1])
         redis.call('ZADD', KEYS[2], redis.call('HINCRBY', KEYS[4], 'changes', 1), counter)
@@ -41,7 +41,7 @@ for at = 3, #ARGV, 3 do
     end
     grown[#grown + 1] = growth
 end
--- What nobody asks for any more goes by itself, in a year at the latest, as the longest window is.
+-- Unused keys expire: after a year at most, the length of the longest window.
 local ttl_ms = math.max(week_ms, math.ceil((last_us - now_us) / 1000) + week_ms)
 for at = 1, 4 do
     if redis.call('PTTL', KEYS[at]) < ttl_ms - 86400000 then

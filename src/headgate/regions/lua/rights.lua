@@ -1,16 +1,16 @@
--- rights.lua -- what other regions have granted to this one, and the epoch of the store.
+-- rights.lua -- grants from other regions to this one, and the epoch of the store.
 --
 -- KEYS[1]  epoch    string: the id of the store's epoch, ':' and when it began, in us
--- KEYS[2]  granted  hash of one window: 'units:' and a key -> what was granted to it, 'ask:' and an id -> 1; for people
---                   also 'from:' and 'to:', a region, ':' and a key -> what that region has given, or was given
+-- KEYS[2]  granted  hash of one window: 'units:' and a key -> units granted to it, 'ask:' and an id -> 1; for display
+--                   also 'from:' or 'to:', a region, ':' and a key -> units that the region has given, or was given
 -- ARGV[1]  an id for an epoch, if there is none yet
--- ARGV[2]  a key, or '' to ask for none
--- ARGV[3]  the epoch that a grant was made to, or '' to record none
--- ARGV[4]  the id of the ask that it answers    ARGV[5]  its units    ARGV[6]  for how many ms it may matter
--- ARGV[7]  who has given it; without an epoch, who was given so much
--- Returns  {now_us, epoch, what was granted to the key}
+-- ARGV[2]  a key, or '' for none
+-- ARGV[3]  the epoch that a grant is for, or '' to record none
+-- ARGV[4]  the id of the ask that it answers    ARGV[5]  its units    ARGV[6]  how long to keep it, in ms
+-- ARGV[7]  the region that gave it; without an epoch, the region that was given the units
+-- Returns  {now_us, epoch, the units granted to the key}
 --
--- An id counts once, and only in the epoch that it was made to.
+-- An id counts once, and only in the epoch that it is for.
 local time = redis.call('TIME')
 local now = string.format('%.0f', tonumber(time[1]) * 1000000 + tonumber(time[2]))
 local epoch = redis.call('GET', KEYS[1])

@@ -1,1 +1,1 @@
-"""What a rules document says: read, checked field by field, built into rules, and linted."""
+"""The format of rules documents: read, checked field by field, built into rules, and linted."""

@@ -162,18 +162,18 @@ EXPECTED: Final = tuple(field.name for field in _EXPECTED)
 
 @dataclass(frozen=True, slots=True)
 class CaseStep:
-    """One request, sent so many times, and what is expected of the last of them."""
+    """One request, sent `hits` times, and what is expected of the last one."""
 
     request: Request
     hits: int
     after_us: int
     expected: Mapping[str, Any]
-    """By field; of durations the seconds, `math.inf` for never."""
+    """By field; durations in seconds, `math.inf` for never."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleCase:
-    """One case, checked."""
+    """One parsed case."""
 
     name: str
     file: str
@@ -183,7 +183,7 @@ class RuleCase:
 
 
 def read_cases(parsed: Parsed) -> tuple[RuleCase, ...]:
-    """All cases of a file; raises `RulesError` with everything that is wrong with them."""
+    """All cases of a file; raises `RulesError` with all of their errors."""
     known = {rule.rule_id for rule in parsed.rules}
     errors = {case.file: ErrorCollector(case.document) for case in parsed.cases}
     cases = [_case(case, known, errors[case.file]) for case in parsed.cases]

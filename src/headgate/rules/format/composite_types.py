@@ -1,4 +1,4 @@
-"""Kinds that are made of others: lists, mappings, alternatives, and sections, which are tables of fields."""
+"""Types that are made of others: lists, mappings, alternatives, and sections, which are tables of fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """A list, every item of one kind."""
+    """A list of items of one type."""
 
     kind: FieldType
     low: int = 0
@@ -40,13 +40,13 @@ class ListType:
         return {"type": "array", "items": self.kind.schema(), **low, "maxItems": self.high}
 
     def words(self) -> str:
-        """A list of what."""
+        """The type of its items."""
         return f"list of {self.kind.words()}"
 
 
 @dataclass(frozen=True, slots=True)
 class MappingType:
-    """A mapping whose keys are the writer's own."""
+    """A mapping with arbitrary keys."""
 
     key: TextType
     kind: FieldType
@@ -73,12 +73,12 @@ class MappingType:
         }
 
     def words(self) -> str:
-        """A mapping from what to what."""
+        """The types of its keys and values."""
         return f"mapping from {self.key.words()} to {self.kind.words()}"
 
 
 class OneOfType:
-    """One of several kinds, told apart by the type of the value: a text, a number, a flag, a list or a mapping."""
+    """One of several types, selected by the value: a string, a number, a boolean, a list or a mapping."""
 
     def __init__(self, **kinds: FieldType) -> None:
         self._kinds = kinds
@@ -87,7 +87,7 @@ class OneOfType:
         }
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Check it as the kind that its type says it is."""
+        """Check it as the type that it appears to be."""
         check = self._checks.get(type(value))
         if check is None:
             errors.add(
@@ -113,7 +113,7 @@ class OneOfType:
 
 
 def one_or_more(kind: FieldType, high: int = 1_000, *, low: int = 0) -> OneOfType:
-    """One text, or a list of them."""
+    """One string, or a list of them."""
     return OneOfType(text=kind, list=ListType(kind, low, high))
 
 
@@ -127,18 +127,18 @@ class RuleField:
     """One sentence, in Markdown."""
     example: Any
     default: str = ""
-    """What holds where the field is left out, in words."""
+    """What applies if the field is left out, in words."""
     aliases: tuple[str, ...] = ()
     required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Misnomer:
-    """A name that belongs to another field here."""
+    """A wrong name, and the field that is meant."""
 
     field: str
     note: str = ""
-    """What to say behind the field's name."""
+    """Text to append to the field's name."""
 
 
 COMMON_MISTAKES: Final[Mapping[str, Misnomer]] = {
@@ -162,13 +162,13 @@ COMMON_MISTAKES: Final[Mapping[str, Misnomer]] = {
         " and the other fields out; YAML merging is not supported, but `defaults:` apply to all rules",
     ),
 }
-"""What people call fields elsewhere."""
+"""Names of fields in other tools."""
 
 
 class SectionType:
-    """A mapping whose keys are known: a table of fields.
+    """A mapping with known keys: a table of fields.
 
-    `complete` is false if something else may add fields, as a file's defaults do to a rule: required fields are then
+    `complete` is false if other fields may be added later, as a file's defaults are to a rule: required fields are then
     not checked here.
     """
 
@@ -182,7 +182,7 @@ class SectionType:
         self._checks = {name: one.kind.check for name, one in self.by_name.items()}
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Check every field; what is null counts as left out."""
+        """Check every field; null counts as left out."""
         if type(value) is dict:
             self.check_fields(value, at, errors)
         else:
@@ -191,7 +191,7 @@ class SectionType:
             errors.add(at, message, f"write its fields, such as {names}")
 
     def check_fields(self, value: Mapping[str, Any], at: At, errors: ErrorCollector) -> None:
-        """The same for what is known to be a mapping."""
+        """The same for a value that is known to be a mapping."""
         checks = self._checks
         for key, item in value.items():
             if key not in checks:
@@ -213,7 +213,7 @@ class SectionType:
         errors.add((at, key), f"there is no field {shown(key)} here", remedy)
 
     def _check_names(self, value: Mapping[str, Any], at: At, errors: ErrorCollector) -> None:
-        """Note fields that are there under two of their names."""
+        """Report fields that are present under two of their names."""
         for one in self.fields:
             used = [name for name in (one.name, *one.aliases) if name in value]
             if len(used) > 1:
@@ -221,7 +221,7 @@ class SectionType:
                 errors.add((at, used[1]), message, "keep one of them")
 
     def check_required(self, value: Mapping[str, Any], at: At, errors: ErrorCollector) -> None:
-        """Note what must be there and is not."""
+        """Report required fields that are missing."""
         for name, one in self.required.items():
             if value.get(name) is None and all(value.get(also) is None for also in one.aliases):
                 if self.misspells(value, (name, *one.aliases)):
@@ -230,7 +230,7 @@ class SectionType:
                 errors.add(at, f"`{one.name}` is missing", remedy)
 
     def misspells(self, value: Iterable[str], names: Iterable[str]) -> bool:
-        """Whether a field that is not known here may be meant for one of these: to call that missing would mislead."""
+        """Whether an unknown field may be meant for one of these: reporting it as missing would be misleading."""
         return any(nearest(key, names) for key in value if key not in self.by_name)
 
     def schema(self) -> dict[str, Any]:
@@ -238,7 +238,7 @@ class SectionType:
         return {"$ref": f"#/$defs/{self.name}"}
 
     def definition(self) -> dict[str, Any]:
-        """An object with these properties and no others."""
+        """An object with exactly these properties."""
         properties: dict[str, Any] = {}
         for one in self.fields:
             described = {"description": one.about, **_nullable(one.kind.schema())}

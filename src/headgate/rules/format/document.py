@@ -1,9 +1,8 @@
-"""Bytes → plain values that know their lines: JSON with `//` comments, or YAML 1.2, within bounds.
+"""From bytes to plain values with line numbers: JSON with `//` comments, or YAML 1.2, within bounds.
 
-Both readers give the same thing, values as JSON has them, so that nobody after them needs to know how a rule was
-written. What neither lets through: text that is not UTF-8, numbers that JSON has no word for, a key twice in one
-mapping, nesting deeper than `MAX_DEPTH`, and documents larger than `MAX_BYTES`. Nothing is ever built from a tag, and
-nothing is expanded, so a small file stays small.
+Both readers produce the same JSON-like values, so that nothing after them depends on the format. Both refuse text that
+is not UTF-8, numbers that JSON cannot represent, duplicate keys, nesting deeper than `MAX_DEPTH`, and documents larger
+than `MAX_BYTES`. Nothing is ever constructed from a tag, and nothing is expanded, so a small file stays small.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ MAX_DEPTH: Final = 32
 
 Step: TypeAlias = str | int
 LineTree: TypeAlias = "int | LineBranch"
-"""The line of a value, and for a mapping or a list those of what is in it. A value in a mapping has its key's line."""
+"""The line of a value, and for a mapping or a list those of its content. A value in a mapping has its key's line."""
 
 
 class LineBranch(NamedTuple):
-    """A mapping or a list: its own line, and those of what is in it."""
+    """A mapping or a list: its own line, and those of its content."""
 
     line: int
     inside: dict[str, LineTree] | list[LineTree]
 
 
 class DocumentLines(NamedTuple):
-    """Where everything is in a document, and which keys are there twice."""
+    """The lines of a document, and its duplicate keys."""
 
     lines: LineTree
     problems: tuple[Problem, ...]
 
 
 def first_line(at: LineTree) -> int:
-    """Where a value begins."""
+    """The line where a value begins."""
     return at if isinstance(at, int) else at.line
 
 
 _SOMETHING: Final = re.compile(r"//|\S")
 _FOREIGN: Final = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),  # Before UTF-16, whose mark it begins with.
+    (codecs.BOM_UTF32_LE, "UTF-32"),  # Before UTF-16, whose mark is a prefix of it.
     (codecs.BOM_UTF32_BE, "UTF-32"),
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
@@ -58,18 +57,18 @@ _FOREIGN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What was read from one file or node."""
+    """The content of one file or node."""
 
     name: str
     value: Any
-    """None, booleans, numbers, text, lists, and dicts with text as keys."""
+    """None, booleans, numbers, strings, lists, and dicts with string keys."""
     problems: tuple[Problem, ...]
-    """Errors that leave something to go on with: keys that are there twice."""
+    """Errors after which reading continues: duplicate keys."""
     find_lines: Callable[[], LineTree]
-    """Costly, so it is asked only when there is something to report."""
+    """Expensive, so only called when there is something to report."""
 
     def line(self, path: Sequence[Step]) -> int:
-        """Where the value at `path` begins, or the nearest thing around it that is there."""
+        """The line of the value at `path`, or of the nearest enclosing value that exists."""
         at = self.find_lines()
         for step in path:
             if isinstance(at, int):
@@ -82,9 +81,9 @@ class Document:
 
 
 def read_document(data: bytes | str, name: str, *, pause: Callable[[], None]) -> Document:
-    """Read JSON or YAML, whichever the end of `name` says, or else the first character.
+    """Read JSON or YAML, according to the extension of `name`, or else the first character.
 
-    Raises `RulesError` when there is nothing that could be called a document.
+    Raises `RulesError` if it cannot be read at all.
     """
     text = _decoded(data, name)
     pause()
@@ -102,7 +101,7 @@ def read_document(data: bytes | str, name: str, *, pause: Callable[[], None]) ->
         from .json_reader import read_json  # noqa: PLC0415 - only one of the two is needed
 
         return read_json(text, name, pause=pause)
-    from .yaml_reader import read_yaml  # noqa: PLC0415 - what needs no YAML needs no PyYAML
+    from .yaml_reader import read_yaml  # noqa: PLC0415 - PyYAML is only needed for YAML
 
     return read_yaml(text, name, pause=pause)
 
@@ -149,19 +148,19 @@ def _decoded(data: bytes | str, name: str) -> str:
 
 
 def twice(name: str, key: str, *, path: str, first: int, again: int) -> Problem:
-    """The problem of a key that a mapping has already."""
+    """The problem of a duplicate key."""
     lines = f"lines {first} and {again}" if first != again else f"line {again}, twice"
     return Problem(name, again, path, f"the key {key!r} is on {lines}", "keep one of them")
 
 
 def too_deep(name: str, line: int) -> RulesError:
-    """The problem of a document that is nested beyond any use."""
+    """The problem of a document that is nested too deeply."""
     message = f"it is nested deeper than {MAX_DEPTH} levels"
     return RulesError([Problem(name, line, "", message, "no rule needs that; flatten it")])
 
 
 def path_text(path: Sequence[Step]) -> str:
-    """A path as people read it: `rules[3].match.ip_subnet`."""
+    """A path in readable form: `rules[3].match.ip_subnet`."""
     text = ""
     for step in path:
         if isinstance(step, int):

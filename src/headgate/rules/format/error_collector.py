@@ -1,6 +1,6 @@
-"""Collects errors: reading goes on after one, so that all of them can be fixed at once.
+"""Collects errors: reading continues after one, so that all of them can be fixed at once.
 
-Types and bounds are checked first, then what values mean. A value that failed the first check is replaced by
+Types and bounds are checked first, then the meaning of values. A value that failed the first check is replaced by
 `INVALID`, so that it neither hides errors next to it nor causes more.
 """
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from .document import Document, Step
 
 At: TypeAlias = "tuple[At, Step] | None"
-"""A place in a document, from the inside out: cheap to make for every value, and read only when one is wrong."""
+"""A place in a document, from the inside out: cheap to create for every value, and used only if one is wrong."""
 
 MAX_ERRORS: Final = 1_000
 MAX_SHOWN: Final = 60
 INVALID: Final[Any] = object()
-"""Stands for a value that an error was noted at."""
+"""Replaces a value that has an error."""
 
 
 class ErrorCollector:
-    """What is wrong with one document, in the order it was found; nothing twice."""
+    """The errors of one document, in order of discovery, without duplicates."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self.count = 0
-        """How many were noted, those among them that are not kept: who sees it grow knows that something is wrong."""
+        """The number of errors added, including dropped duplicates: callers compare it to detect a new error."""
         self._found: dict[tuple[str, str], Callable[[], Problem]] = {}
         self._places: set[tuple[Step, ...]] = set()
 
     def add(self, at: At, message: str, remedy: str) -> None:
-        """Note one. An error of the file's defaults comes up with every rule, and is kept once."""
+        """Add an error. One in the file's defaults occurs with every rule, and is kept once."""
         self.count += 1
         path = steps_of(at)
         self._places.add(tuple(path))
@@ -50,7 +50,7 @@ class ErrorCollector:
         )
 
     def valid(self, value: Any, at: At) -> Any:
-        """What stands at `at`, with `INVALID` wherever an error was noted since somebody asked last."""
+        """The value at `at`, with `INVALID` wherever an error was added since the last call."""
         places, self._places = self._places, set()
         around = {place[:end] for place in places for end in range(len(place))}
 
@@ -66,13 +66,13 @@ class ErrorCollector:
         return kept(value, tuple(steps_of(at)))
 
     def problems(self) -> list[Problem]:
-        """All of them, those of the document's own among them, by line."""
+        """All errors, including the document's own, by line."""
         found = [*self.document.problems, *(make() for make in self._found.values())]
         return sorted(found, key=lambda problem: problem.line)
 
 
 def steps_of(at: At) -> Sequence[Step]:
-    """The steps from the document to a place in it."""
+    """The steps from the document's root to a place."""
     steps: list[Step] = []
     while at is not None:
         at, step = at
@@ -81,7 +81,7 @@ def steps_of(at: At) -> Sequence[Step]:
 
 
 def shown(value: object) -> str:
-    """A value as its writer would know it, short, and with nothing in it that could steer a terminal."""
+    """A value in recognisable form, short, and without terminal control characters."""
     if isinstance(value, str):
         return repr(value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 1] + "…")
     if value is None or isinstance(value, bool):

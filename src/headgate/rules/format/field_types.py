@@ -1,4 +1,4 @@
-"""Types of fields that hold one value: text, numbers, flags, choices. `composite_types` has those made of others.
+"""Types of fields with a single value: text, numbers, booleans, choices. `composite_types` has the others.
 
 Each type can do three things: check a value, describe itself as JSON Schema, and describe itself in words.
 
@@ -25,31 +25,31 @@ QUOTE_IT: Final = "put it in quotes"
 
 
 class FieldType(Protocol):
-    """What every kind can do."""
+    """What every type can do."""
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Note what is wrong with `value`."""
+        """Add an error if `value` is wrong."""
 
     def schema(self) -> dict[str, Any]:
-        """The same, as JSON Schema says it."""
+        """The type in JSON Schema."""
 
     def words(self) -> str:
-        """The same, as a person says it."""
+        """The type in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextType:
-    """A text of bounded length."""
+    """A string of bounded length."""
 
     low: int = 1
     high: int = 256
     pattern: str | None = None
     """A regular expression that means the same in Python and in JavaScript."""
     must: str = ""
-    """What the pattern asks for, in words that follow "must"."""
+    """The pattern's requirement, in words that follow "must"."""
     remedy: str = "choose another one"
     number_remedy: str = QUOTE_IT
-    """What to do about a number in its place."""
+    """What to do about a number instead of a string."""
     called: str = "text"
     _fits: Callable[[str], object] | None = field(init=False, repr=False, compare=False)
 
@@ -58,7 +58,7 @@ class TextType:
         object.__setattr__(self, "_fits", fits)
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Refuse other types, wrong lengths, and half characters."""
+        """Refuse other types, wrong lengths, and lone surrogates."""
         if type(value) is not str:
             is_number = isinstance(value, int | float)
             remedy = self.number_remedy if is_number else "write a string"
@@ -84,13 +84,13 @@ class TextType:
 
 @dataclass(frozen=True, slots=True)
 class IntegerType:
-    """A whole number within bounds; `true` is none, and neither is `1.0`."""
+    """An integer within bounds; `true` is not one, and neither is `1.0`."""
 
     low: int
     high: int
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Refuse what is none, or out of bounds."""
+        """Refuse other types, and numbers out of bounds."""
         if type(value) is not int:
             errors.add(at, f"must be a whole number, not {shown(value)}", _number_remedy(value))
         elif not self.low <= value <= self.high:
@@ -104,7 +104,7 @@ class IntegerType:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
     def words(self) -> str:
-        """Its bounds, where a reader would ask for them."""
+        """Its bounds, where a reader needs them."""
         if self.low == self.high:
             return f"`{self.low}`"
         return f"whole number from {self.low}" + (
@@ -114,13 +114,13 @@ class IntegerType:
 
 @dataclass(frozen=True, slots=True)
 class NumberType:
-    """A number within bounds, with or without a fraction."""
+    """A number within bounds, integer or not."""
 
     low: float
     high: float
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Refuse what is none, or out of bounds."""
+        """Refuse other types, and numbers out of bounds."""
         if type(value) not in (int, float):
             errors.add(at, f"must be a number, not {shown(value)}", _number_remedy(value))
         elif not self.low <= value <= self.high:
@@ -140,7 +140,7 @@ class BooleanType:
     """True or false."""
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Refuse anything else; `yes` and `no` are texts."""
+        """Refuse anything else; `yes` and `no` are strings."""
         if type(value) is not bool:
             errors.add(at, f"must be true or false, not {shown(value)}", "write true or false")
 
@@ -149,13 +149,13 @@ class BooleanType:
         return {"type": "boolean"}
 
     def words(self) -> str:
-        """Both of its values."""
+        """Both values."""
         return "`true` or `false`"
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedWord:
-    """Why a word is not to be had, and what to do about it."""
+    """Why a word is not available, and what to do instead."""
 
     reason: str
     remedy: str
@@ -163,17 +163,17 @@ class RefusedWord:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceType:
-    """One of a few words."""
+    """One of a fixed set of words."""
 
     values: Mapping[str, str]
-    """Each with what it means."""
+    """Each word with its meaning."""
     also: Mapping[str, str] = field(default_factory=dict)
-    """Other names for some of them."""
+    """Aliases of some of them."""
     refused: Mapping[str, RefusedWord] = field(default_factory=dict)
-    """Words that one could expect here."""
+    """Words that one might expect here."""
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Refuse every other word, and name the nearest."""
+        """Refuse any other word, and suggest the nearest."""
         if type(value) is str and (value in self.values or value in self.also):
             return
         if type(value) is str and value in self.refused:
@@ -197,22 +197,22 @@ class ChoiceType:
 
 
 class AnyType:
-    """What somebody else reads."""
+    """Any value; interpreted elsewhere."""
 
     def check(self, value: Any, at: At, errors: ErrorCollector) -> None:
-        """Nothing to say."""
+        """Accept anything."""
 
     def schema(self) -> dict[str, Any]:
-        """No demand."""
+        """No constraints."""
         return {}
 
     def words(self) -> str:
-        """No word."""
+        """No description."""
         return "anything"
 
 
 def is_whole_text(text: str) -> bool:
-    """Whether a text can be written down: JSON's escapes can make half of a character."""
+    """Whether a string can be encoded: JSON escapes can produce lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -226,6 +226,6 @@ def _number_remedy(value: object) -> str:
 
 
 def nearest(value: object, names: Iterable[str]) -> str:
-    """What somebody who wrote `value` may have meant, as a remedy; empty when nothing is near."""
+    """A suggestion for what the writer of `value` may have meant; empty if nothing is close."""
     near = difflib.get_close_matches(str(value)[:64], names, n=1)
     return f"did you mean {near[0]!r}?" if near else ""

@@ -1,7 +1,7 @@
 """Reading a rules file: regular files only, bounded, and as one consistent snapshot.
 
-Everything is asked of the open file and not of its name, so a file that is replaced meanwhile is read as it was or as
-it is now, never as a mixture. One that is written to in place while it is read is read again.
+All checks use the open file, not its name, so a file that is replaced meanwhile is read either in its old or its new
+version, never as a mixture. A file that is modified in place while it is read is read again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TRIES: Final = 3
 _WITHOUT_WAITING: Final = getattr(os, "O_NONBLOCK", 0)
-"""Opening a pipe would otherwise wait for a writer."""
+"""Without it, opening a pipe would wait for a writer."""
 _AS_BYTES: Final = getattr(os, "O_BINARY", 0)
 _KINDS: Final = (
     (stat.S_ISDIR, "a directory"),
@@ -30,7 +30,7 @@ _KINDS: Final = (
 
 
 class FileContent(NamedTuple):
-    """What a file held, and its status at that moment."""
+    """The content of a file, and its status at that moment."""
 
     data: bytes
     status: os.stat_result
@@ -39,13 +39,13 @@ class FileContent(NamedTuple):
 def read_file(path: str | Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of the file at one moment.
 
-    Raises `ConfigError` for what is no file, or too large, or cannot be read.
+    Raises `ConfigError` if it is not a regular file, is too large, or cannot be read.
     """
     return read_with_status(path, max_bytes=max_bytes).data
 
 
 def read_with_status(path: str | Path, *, max_bytes: int = MAX_BYTES) -> FileContent:
-    """As `read_file`, with the file's status at that moment."""
+    """Like `read_file`, with the file's status at that moment."""
     try:
         opened = os.open(path, os.O_RDONLY | _WITHOUT_WAITING | _AS_BYTES)
     except (OSError, ValueError) as error:
@@ -54,7 +54,7 @@ def read_with_status(path: str | Path, *, max_bytes: int = MAX_BYTES) -> FileCon
         for _ in range(TRIES):
             before = _checked(opened, path, max_bytes)
             data = _read(opened, max_bytes)
-            if len(data) > max_bytes:  # It grew, or is one of those that have no size.
+            if len(data) > max_bytes:  # It grew, or reports no size.
                 raise _too_large(path, len(data), max_bytes)
             after = os.fstat(opened)
             if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size):

@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from .parsed import Parsed
 
 SHOWN: Final = 3
-"""How many bad documents are named."""
+"""How many bad documents are listed by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndependentDocuments:
-    """What came of reading each document for itself."""
+    """The result of reading each document separately."""
 
     parsed: Parsed
     documents: Mapping[str, bytes]
-    """What is in use of each: what it holds now, or what it held before."""
+    """The content in use for each: the current one, or the previous one."""
     errors: Mapping[str, Problem]
-    """What is wrong with those that hold something else now, by their names."""
+    """Errors of documents whose current content cannot be used, by name."""
 
     def problem(self) -> str | None:
-        """What is wrong, in words, and what holds instead; `None` if nothing is."""
+        """What is wrong, in words, and what is used instead; `None` if nothing is."""
         if not self.errors:
             return None
         given = [
@@ -55,9 +55,9 @@ def parse_separately(
     *,
     pause: Callable[[], None] = no_pause,
 ) -> IndependentDocuments:
-    """Read all documents as one set, with what `before` has for those that are bad.
+    """Read all documents as one set, with the content in `before` for bad ones.
 
-    Raises `RulesError` if there are documents, and nothing in any of them can be used.
+    Raises `RulesError` if there are documents but none can be used.
     """
     bad: RulesError | None = None
     try:
@@ -86,17 +86,17 @@ def parse_separately(
 
 
 class _Taken:
-    """Documents that work together."""
+    """Documents that are valid together."""
 
     def __init__(self, pause: Callable[[], None]) -> None:
         self.documents: dict[str, bytes] = {}
         self._pause = pause
         self._rules: dict[str, Sequence[Rule]] = {}
         self._owners: dict[str, str] = {}
-        """By the id of a rule, the document that it is in."""
+        """The document of each rule, by rule id."""
 
     def add(self, name: str, data: bytes) -> Problem | None:
-        """Take a document, or say what is wrong with it."""
+        """Add a document, or return what is wrong with it."""
         try:
             rules = parse_documents([(name, data)], pause=self._pause).rules.rules
         except RulesError as error:
@@ -117,7 +117,7 @@ class _Taken:
         return None
 
     def leave_crowds(self) -> dict[str, Problem]:
-        """Take out again what is too much for one request; says what that was."""
+        """Remove rules that are too many for one request; returns their errors."""
         left: dict[str, Problem] = {}
         while rules := overflowing(self._in_order(), self._pause):
             for name in {self._owners[rule.rule_id] for rule in rules}:

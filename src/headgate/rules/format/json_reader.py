@@ -1,7 +1,7 @@
-"""JSON by the standard library, with `//` comments, and with what it lets pass refused.
+"""JSON by the standard library, plus `//` comments, minus what it wrongly accepts.
 
-`json` reads ten thousand rules in a twentieth of a second, but does not say where anything was. Where things are is
-only wanted when something is wrong with one of them, so lines are found by a second, slower look at the text.
+`json` reads ten thousand rules in a twentieth of a second, but does not report positions. They are only needed for
+error messages, so lines are found in a second, slower pass over the text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TOKEN: Final = re.compile(rf"({_STRING})|[\[\]{{}},:\n]|[^\s\[\]{{}},:\"]++")
 
 
 class _NumberError(ValueError):
-    """A number that JSON's grammar has and its readers cannot hold."""
+    """A number that is valid JSON but cannot be represented."""
 
 
 def read_json(text: str, name: str, *, pause: Callable[[], None]) -> Document:
@@ -80,7 +80,7 @@ def read_json(text: str, name: str, *, pause: Callable[[], None]) -> Document:
 
 
 def _may_have_comments(text: str, pause: Callable[[], None]) -> bool:
-    """Whether there are two slashes anywhere, looked for in parts: in a text of megabytes that takes a while."""
+    """Whether there is a double slash anywhere; searched in parts, because a text of megabytes takes a while."""
     for start in range(0, len(text), PART):
         pause()
         if text.find("//", start, start + PART + 1) >= 0:
@@ -114,7 +114,7 @@ def _constant(word: str) -> NoReturn:
 
 
 def _require_depth(value: Any, name: str, pause: Callable[[], None]) -> None:
-    """Level by level, because a document may be nested deeper than Python calls itself."""
+    """Level by level, because a document may be nested deeper than Python's recursion limit."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -129,7 +129,7 @@ def _require_depth(value: Any, name: str, pause: Callable[[], None]) -> None:
 
 
 def _line_of(text: str, number: str) -> int:
-    """The line where `number` stands first outside of a text; 0 when it does not."""
+    """The line where `number` first occurs outside of a string; 0 if it does not."""
     line = 1
     for found in _TOKEN.finditer(text):
         if found[0] == "\n":
@@ -148,14 +148,14 @@ def _find_twice(text: str, name: str) -> tuple[Problem, ...]:
 
 
 def _look(text: str, name: str | None, pause: Callable[[], None]) -> DocumentLines:
-    """Go through a text that is known to be JSON; note lines, and for `name` which keys are there twice."""
+    """Scan a text that is known to be JSON for line numbers and, with `name`, for duplicate keys."""
     problems: list[Problem] = []
     top: list[LineTree] = []
     containers: list[Any] = [top]
     steps: list[Any] = [0]
     line = 1
     key_line = 0
-    """Of the key that waits for its value; 0 when none does."""
+    """The line of the key that waits for its value; 0 if there is none."""
     for found in _TOKEN.finditer(text):
         word = found[0]
         here = containers[-1]

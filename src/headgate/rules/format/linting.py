@@ -1,7 +1,7 @@
 """Warnings about a valid rule set: rules that never apply, and requests that no rule matches.
 
-Only what is certain is said. Whether one pattern covers another is answered with yes only where it is plain to see, so
-there is no false alarm; and the looking ends after `MAX_LOOKS` comparisons, so that ten thousand rules stay quick.
+Only certain findings are reported. One pattern covers another only if that is obvious, so there are no false alarms;
+and the search ends after `MAX_LOOKS` comparisons, so that ten thousand rules stay fast.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 MAX_LOOKS: Final = 200_000
 EVERY_ADDRESS: Final = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 ANY: Final = ""
-"""Where patterns are filed whose first segment may be anything. No fixed segment is empty."""
+"""The index key of patterns whose first segment may be anything. No fixed segment is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class LintWarning:
-    """One remark, about one rule or, without one, about the whole set."""
+    """A warning about one rule or, without one, about the whole set."""
 
     rule: Rule | None
     field: str
@@ -36,7 +36,7 @@ class LintWarning:
 
 
 def lint(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[LintWarning]:
-    """Look over rules in the order in which they are asked."""
+    """Check rules in the order in which they are evaluated."""
     live = [rule for rule in rules if rule.enabled]
     if not live:
         yield LintWarning(None, "", "no rule is enabled", "no request is limited")
@@ -97,12 +97,12 @@ def _limits_for_certain(rule: Rule) -> bool:
 
 
 def is_always_enforced(rule: Rule) -> bool:
-    """Whether the rule is enforced for whatever it matches; otherwise those behind it are asked too."""
+    """Whether the rule is enforced for everything it matches; otherwise later rules may apply too."""
     return _limits_for_certain(rule) and not rule.exempt.values and not rule.exempt.matches
 
 
 def exempts_everybody(rule: Rule) -> bool:
-    """Whether the rule, as far as is plain to see, leaves alone whatever it matches."""
+    """Whether the rule obviously exempts everything it matches."""
     exempt = rule.exempt
     if exempt.values and [part.kind for part in rule.identifier.parts] == ["global"]:
         return True
@@ -128,7 +128,7 @@ def _covers_ranges(wide: Sequence[Network], narrow: Sequence[Network]) -> bool:
 
 
 def _uncovered(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[LintWarning]:
-    """Rules for those who logged in, with nothing for those who did not."""
+    """Rules for authenticated requests that have no counterpart for the others."""
     others = _Covers()
     for rule in rules:
         if not rule.match.requires_authentication and _limits_for_certain(rule):
@@ -144,7 +144,7 @@ def _uncovered(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[Lin
 
 
 class _Covers:
-    """Rules that may cover others, filed by the first segment of their path, so that few have to be looked at."""
+    """Rules that may cover others, indexed by the first segment of their path, so that few have to be compared."""
 
     def __init__(self) -> None:
         self._by_segment: dict[str, list[Rule]] = defaultdict(list)
@@ -154,7 +154,7 @@ class _Covers:
         self._by_segment[_first_segment(rule)].append(rule)
 
     def covering(self, rule: Rule, *, path_only: bool = False) -> Rule | None:
-        """One of them that is about every request that `rule` is about."""
+        """One of them that matches every request that `rule` matches."""
         for segment in {_first_segment(rule), ANY}:
             for other in self._by_segment.get(segment, ()):
                 self._looks += 1
@@ -182,7 +182,7 @@ def _covers_path(wide: Match, narrow: Match) -> bool:
 
 
 def _covers_pieces(wide: Sequence[Piece], narrow: Sequence[Piece]) -> bool:
-    """Whether every path that fits `narrow` fits `wide`; yes only where it is plain to see."""
+    """Whether every path that matches `narrow` matches `wide`; true only if that is obvious."""
     for i, piece in enumerate(wide):
         if piece.kind == "any":
             return i == len(wide) - 1

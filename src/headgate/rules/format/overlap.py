@@ -1,8 +1,8 @@
-"""Too many rules for one request: more than an engine decides in one call.
+"""Too many rules for one request: more than an engine can decide in one call.
 
-If some requests are certain to match that many rules, the rule set is refused when it is read. That is certain for
-rules that have no conditions besides path and methods, and are always enforced. Where it was not foreseen, such a
-request is denied (`charging.fitting`): a rule that cannot be checked must not let a request pass.
+If some requests certainly match that many rules, the rule set is refused when it is read. That is certain for rules
+without conditions besides path and methods that are always enforced. If it was not foreseen, such a request is denied
+(`charging.fitting`): a rule that cannot be checked must not let a request pass.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_LOOKS: Final = 100
 
 
 class RulePlace(NamedTuple):
-    """Where a rule is; nothing stands for all of them."""
+    """Where a rule applies; an empty field means everywhere."""
 
     path_pattern: str | None
     methods: frozenset[str]
@@ -34,9 +34,9 @@ ALL_METHODS: Final[frozenset[str]] = frozenset()
 
 
 def first_overlap(rules: Sequence[Rule], pause: Callable[[], None]) -> list[Rule]:
-    """Rules that certainly apply together and are too many, the one that finds no place last.
+    """Rules that certainly apply together and are too many, ending with the first that does not fit.
 
-    None if there are none.
+    Empty if there are none.
     """
     for places in _dense_places(rules, pause):
         overlapping, overflow = _split_by_room(rules, places)
@@ -47,7 +47,7 @@ def first_overlap(rules: Sequence[Rule], pause: Callable[[], None]) -> list[Rule
 
 
 def overflowing(rules: Sequence[Rule], pause: Callable[[], None]) -> list[Rule]:
-    """All those of the first such crowd that find no place."""
+    """All rules of the first such group that do not fit."""
     for places in _dense_places(rules, pause):
         _, overflow = _split_by_room(rules, places)
         pause()
@@ -57,7 +57,7 @@ def overflowing(rules: Sequence[Rule], pause: Callable[[], None]) -> list[Rule]:
 
 
 def _dense_places(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[set[RulePlace]]:
-    """Places that one request may be in, where many rules are."""
+    """Places that one request may match, where many rules apply."""
     if not _may_overlap(rules, pause):
         return
     sizes: Counter[RulePlace] = Counter()
@@ -78,7 +78,7 @@ def _dense_places(rules: Sequence[Rule], pause: Callable[[], None]) -> Iterator[
 
 
 def _may_overlap(rules: Sequence[Rule], pause: Callable[[], None]) -> bool:
-    """A quick look at paths alone, which is enough for most sets."""
+    """A quick check by path alone, which is enough for most sets."""
     sizes: dict[str | None, int] = defaultdict(int)
     for rule in with_pauses(rules, pause):
         sizes[rule.match.path_pattern] += len(rule.limits)
@@ -87,7 +87,7 @@ def _may_overlap(rules: Sequence[Rule], pause: Callable[[], None]) -> bool:
 
 
 def _split_by_room(rules: Sequence[Rule], places: set[RulePlace]) -> tuple[list[Rule], list[Rule]]:
-    """The rules that have a place, and those that find none."""
+    """The rules that fit, and those that do not."""
     overlapping: list[Rule] = []
     overflow: list[Rule] = []
     steps = 0
@@ -99,12 +99,12 @@ def _split_by_room(rules: Sequence[Rule], places: set[RulePlace]) -> tuple[list[
                 overlapping.append(rule)
                 steps += _size(rule)
         if rule.stop and rule.enabled and not rule.shadow:
-            break  # Those behind it may never be asked.
+            break  # Later rules may never be reached.
     return overlapping, overflow
 
 
 def _is_certain(rule: Rule) -> bool:
-    """Whether the rule is enforced for all requests of its place."""
+    """Whether the rule is enforced for all requests at its place."""
     match = rule.match
     asks_more = (
         match.hosts

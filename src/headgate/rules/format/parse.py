@@ -1,9 +1,9 @@
-"""From bytes to a rule set that works, or to everything that is wrong with them.
+"""From bytes to a valid rule set, or to a list of all errors.
 
     bytes ──document──▶ plain values ──fields──▶ checked ──parts──▶ rules ──gathering──▶ one set
 
 A set is the same whatever it was read from: rules are ordered by priority and then by name, and the version is a digest
-of what they say.
+of their content.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def parse_rules(
 ) -> Parsed:
     r"""Read one document: a rule, a list of rules, or a file with `rules:` in it; JSON or YAML.
 
-    `name` is the file's, for messages; `.json`, `.yaml` and `.yml` at its end say what it is, otherwise the content
-    does. `pause` is called after every little piece of work, so that a thread can let others run (`pacing.pacer`).
-    Raises `RulesError` with every problem that was found.
+    `name` is the file's, for messages; the extensions `.json`, `.yaml` and `.yml` select the format, otherwise the
+    content does. `pause` is called after every small piece of work, so that a thread can let others run
+    (`pacing.pacer`). Raises `RulesError` with every problem that was found.
 
     >>> parsed = parse_rules("rule_id: all\nidentifier: ip_address\nrate: 100/minute")
     >>> parsed.rules["all"].limits
@@ -42,9 +42,9 @@ def parse_rules(
 def parse_documents(
     items: Iterable[tuple[str, bytes | str]], *, pause: Callable[[], None] = no_pause
 ) -> Parsed:
-    """Read many documents, each with its name, as one set: sources that keep one rule per node use this.
+    """Read many named documents as one set, for sources with one rule per node.
 
-    Rules of all documents are checked together: an id that is in two of them is an error that names both.
+    Rules of all documents are checked together: a duplicate id is an error that names both documents.
     """
     reading = RuleSetBuilder(pause, KNOWN)
     for name, data in items:
@@ -53,7 +53,7 @@ def parse_documents(
 
 
 def parse_rule_document(document: Mapping[str, Any], name: str = "rule") -> Rule:
-    """Read one rule that has been plain values all along, such as the body of a request."""
+    """Read one rule from plain values, such as the body of a request."""
     reading = RuleSetBuilder(no_pause, None)
     reading.take(Document(name, dict(document), (), lambda: 0), one_rule=True)
     return reading.finish().rules.rules[0]

@@ -1,4 +1,4 @@
-"""What comes of reading documents."""
+"""The result of reading documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One entry under `tests:`, as it was written."""
+    """One entry under `tests:`, unparsed."""
 
     document: Document
     index: int
@@ -27,17 +27,17 @@ class Case:
 
     @property
     def file(self) -> str:
-        """Where it was written."""
+        """The file it was written in."""
         return self.document.name
 
     @property
     def path(self) -> str:
-        """Such as `tests[2]`."""
+        """For example `tests[2]`."""
         return path_text(("tests", self.index))
 
     @property
     def line(self) -> int:
-        """On which line."""
+        """Its line."""
         return self.document.line(("tests", self.index))
 
 
@@ -53,5 +53,5 @@ class Parsed:
 
     @cached_property
     def warnings(self) -> tuple[Problem, ...]:
-        """What deserves a second look. Worked out when asked for: a node that reloads need not know."""
+        """Questionable rules. Computed on demand: a node that reloads does not need them."""
         return tuple(self._warn())

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error: in which file, on which line, at which place, what it is and how to mend it."""
+    """One error: its file, line and place, what is wrong and how to fix it."""
 
     file: str
     line: int
-    """From 1; 0 when there is no line to point at."""
+    """From 1; 0 if there is no line."""
     path: str
-    """Such as `rules[3].match.ip_subnet`; empty for the whole file."""
+    """For example `rules[3].match.ip_subnet`; empty for the whole file."""
     message: str
     """What is wrong, with the value."""
     remedy: str

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 VERSION_DIGITS: Final = 16
 SHOWN: Final = 3
 SOME: Final = 64
-"""So many texts are digested in one go."""
+"""How many texts are hashed at once."""
 _CANONICAL: Final = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), check_circular=False
 ).encode
 
 Known: TypeAlias = "WeakValueDictionary[str, Rule]"
 KNOWN: Final[Known] = WeakValueDictionary()
-"""Rules that somebody holds, by what they say. New rules are mostly the old ones with a few changed, and a rule that
-says the same is the same rule: it need not be checked and built again."""
+"""Rules in use anywhere, by content. New rule sets are mostly the old one with a few changes, and a rule with the same
+content need not be checked and built again."""
 
 
 def version_of(rules: Iterable[Rule], *, pause: Callable[[], None] = no_pause) -> str:
-    """A short digest of what rules say, in their order: equal for equal sets, whatever they were read from."""
+    """A short digest of the content of rules, in order: equal for equal sets, whatever they were read from."""
     return _digest((_CANONICAL(rule.document) for rule in rules), pause)
 
 
@@ -63,19 +63,19 @@ class RuleSetBuilder:
     """All documents of one set, and what was found in them so far."""
 
     def __init__(self, pause: Callable[[], None], known: Known | None) -> None:
-        """`known` is None for values that were never JSON: what they would be as JSON does not say all about them."""
+        """`known` is `None` for values that never were JSON: their JSON form would not be unique."""
         self._pause = pause
         self._known = known
         self._places: dict[str, tuple[Document, At]] = {}
         self._in_order: list[tuple[int, str, str, Rule]] = []
-        """Priority and name, which are the order, and each rule with what it says."""
+        """Priority and name, which define the order, and each rule with its content."""
         self._count = 0
         self._problems: list[Problem] = []
         self._cases: list[Case] = []
         self._names: list[str] = []
 
     def read(self, data: bytes | str, name: str) -> None:
-        """Read one document; what is wrong with it is kept until all have been read."""
+        """Read one document; its errors are kept until all have been read."""
         try:
             document = read_document(data, name, pause=self._pause)
         except RulesError as error:
@@ -85,7 +85,7 @@ class RuleSetBuilder:
             self.take(document)
 
     def take(self, document: Document, *, one_rule: bool = False) -> None:
-        """Take the rules from a document: it is one, a list of them, or a file that has them under `rules`."""
+        """Add the rules of a document: a rule, a list of rules, or a file with `rules`."""
         self._names.append(document.name)
         errors = ErrorCollector(document)
         value = document.value
@@ -104,7 +104,7 @@ class RuleSetBuilder:
 
     def _add_file(self, value: dict[str, Any], errors: ErrorCollector) -> None:
         rules = value.get("rules")
-        # What is in these two is checked below, rule by rule; here they only have to be known.
+        # The content of these two is checked below, rule by rule; here they only have to be known fields.
         outside: dict[str, Any] = {"rules": [] if type(rules) is list else rules, "defaults": None}
         FILE.check({**value, **outside}, None, errors)
         defaults = self._defaults(value.get("defaults") or {}, errors)
@@ -115,7 +115,7 @@ class RuleSetBuilder:
             self._add_rules(rules, (None, "rules"), defaults, errors)
 
     def _defaults(self, written: Any, errors: ErrorCollector) -> dict[str, Any]:
-        """What holds for every rule, as far as it is sound."""
+        """The defaults for every rule, as far as they are valid."""
         at = (None, "defaults")
         before = errors.count
         DEFAULTS.check(written, at, errors)
@@ -131,9 +131,7 @@ class RuleSetBuilder:
         for i, rule in enumerate(rules):
             if self._count > MAX_RULES:
                 break
-            rules[i] = (
-                None  # A rule that is known already goes now, and not ten thousand of them at the end.
-            )
+            rules[i] = None  # Freed one by one, not ten thousand of them at the end.
             self._add_rule(rule, (at, i), defaults, errors)
 
     def _add_rule(
@@ -161,18 +159,18 @@ class RuleSetBuilder:
             if known is not None and rule is not None:
                 known[text] = rule
         self._add_id(written.get("rule_id"), at, errors)
-        if rule is not None and not errors.count:  # One error, and the whole set is refused.
+        if rule is not None and not errors.count:  # After one error, the whole set is refused.
             self._place(rule, text)
 
     def _place(self, rule: Rule, text: str) -> None:
         place = (rule.priority, rule.rule_id, text, rule)
         if not self._in_order or self._in_order[-1] < place:  # Most files are in order.
             self._in_order.append(place)
-        else:  # One by one: to sort ten thousand at once would hold up other threads.
+        else:  # One by one: sorting ten thousand at once would block other threads.
             insort(self._in_order, place)
 
     def _add_id(self, rule_id: Any, at: At, errors: ErrorCollector) -> None:
-        """Note where an id was used, also for a rule that is wrong in other ways; nobody else may use it."""
+        """Record the use of an id, even for a rule with other errors; no other rule may use it."""
         if type(rule_id) is not str:
             return
         document = errors.document
@@ -184,7 +182,7 @@ class RuleSetBuilder:
             errors.add((at, "rule_id"), message, "give one of them another id")
 
     def finish(self) -> Parsed:
-        """The set, or all that is wrong."""
+        """The set, or all errors."""
         if self._problems:
             raise RulesError(self._problems)
         rules = tuple([rule for _, _, _, rule in with_pauses(self._in_order, self._pause)])
@@ -213,14 +211,14 @@ class RuleSetBuilder:
         )
 
     def _problem(self, rule: Rule, field: str, message: str, remedy: str) -> Problem:
-        """Something about a rule, at the place where it was written."""
+        """A problem of a rule, at the place where it was written."""
         document, at = self._places[rule.rule_id]
         steps = [*steps_of(at), *field.split(".")]
         return Problem(document.name, document.line(steps), path_text(steps), message, remedy)
 
 
 def _text_of(document: dict[str, Any]) -> str:
-    """What a rule says; nothing for values that are none of JSON's, and will be refused."""
+    """A rule's content as text; empty for values that are not JSON, which will be refused."""
     try:
         return _CANONICAL(document)
     except (TypeError, ValueError, RecursionError):
@@ -228,7 +226,7 @@ def _text_of(document: dict[str, Any]) -> str:
 
 
 def _is_file(value: dict[str, Any]) -> bool:
-    """Whether a mapping is a file with rules in it, or was meant to be, and not one rule."""
+    """Whether a mapping is, or was meant to be, a file with rules and not a single rule."""
     if "rules" in value or "rule_id" in value:
         return "rules" in value
     known = [*RULE.by_name, *FILE.by_name]
@@ -237,9 +235,9 @@ def _is_file(value: dict[str, Any]) -> bool:
 
 
 def _where(written: Mapping[str, Any], at: At, defaults: Mapping[str, Any]) -> Where:
-    """Where each field of a rule was written: in the rule or in the defaults, under whichever name.
+    """Where each field of a rule was written: in the rule or in the defaults, under any of its names.
 
-    What was written nowhere is missing from the rule as a whole.
+    A field that is missing is reported for the rule as a whole.
     """
 
     def place(name: str) -> At:

@@ -1,7 +1,7 @@
-"""JSON Schema of a rules document, made from the table of fields: what editors complete from.
+"""JSON Schema of a rules document, generated from the table of fields, for completion in editors.
 
-A schema can tell shapes, names and bounds. What a rate, a pattern or a range of addresses means, and whether two rules
-have one id, only `headgate rules check` can tell.
+A schema can check shapes, names and bounds. Only `headgate rules check` can check the meaning of rates, patterns and
+address ranges, and duplicate ids.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def json_schema() -> dict[str, Any]:
     definitions = {section.name: section.definition() for section in sections}
     definitions["whole_rule"] = _whole_rule()
     file = definitions[FILE.name]
-    # The parser leaves cases to whoever runs them; an editor should know them all the same.
+    # The parser leaves test cases to whoever runs them; an editor should know them all the same.
     file["properties"]["tests"]["anyOf"][0]["items"] = CASE.schema()
     file["if"] = {"not": {"required": ["defaults"]}}
     file["then"] = {"properties": {"rules": {"items": {"$ref": "#/$defs/whole_rule"}}}}
@@ -31,7 +31,7 @@ def json_schema() -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "Headgate rules",
         "description": "Who is limited, and how much. `headgate rules check` finds what a schema cannot.",
-        # One after the other and not `anyOf`, so that an editor knows which one is being written.
+        # A chain of `if`s instead of `anyOf`, so that an editor knows which one is being written.
         "if": {"type": "array"},
         "then": {"items": {"$ref": "#/$defs/whole_rule"}},
         "else": {
@@ -44,12 +44,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as a file has it."""
+    """The schema as the text of a file."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _whole_rule() -> dict[str, Any]:
-    """A rule that no defaults complete."""
+    """A rule that is not completed by defaults."""
     required = [
         {"anyOf": [{"required": [name]} for name in (one.name, *one.aliases)]}
         for one in RULE.required.values()

@@ -1,11 +1,11 @@
-"""The starter file: rules that are useful as they stand, with a comment on every choice."""
+"""The starter file: rules that are useful as they are, with a comment on every choice."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SCHEMA_URL: Final = "./rules.schema.json"
-"""Beside the rules file; `headgate rules init` puts it there, so editors need no network."""
+"""Next to the rules file; `headgate rules init` writes it, so editors need no network."""
 
 STARTER: Final = f"""\
 # yaml-language-server: $schema={SCHEMA_URL}

@@ -1,10 +1,9 @@
-"""YAML, taken event by event from PyYAML's parser; what a scalar means is decided here, by YAML 1.2.
+"""YAML, read event by event from PyYAML's parser; scalars are interpreted here, by YAML 1.2.
 
-PyYAML's loaders follow YAML 1.1, where `no` is false, `010` is eight and `1:30` is ninety, and where an alias lets a
-small file unfold into a large one. Its parser knows nothing of that: it tells which brackets and texts there are, and
-where. So this file puts the values together itself, in small steps between which other threads can run. Aliases,
-anchors and tags are refused. Where things are is only wanted when something is wrong with one of them, so lines are
-found by a second look.
+PyYAML's loaders follow YAML 1.1, where `no` is false, `010` is eight and `1:30` is ninety, and where aliases let a
+small file expand into a large one. Its parser does none of that: it only reports brackets and scalars, with their
+positions. So this module builds the values itself, in small steps between which other threads can run. Aliases, anchors
+and tags are refused. Positions are only needed for error messages, so lines are found in a second pass.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ CONSTANTS: Final = {
 }
 NUMBER_STARTS: Final = frozenset("0123456789+-.")
 MAX_DIGITS: Final = 40
-"""More than any number here needs, and far below where Python refuses to convert."""
+"""More than any number here needs, and far below Python's limit for conversions."""
 
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
@@ -67,7 +66,7 @@ def read_yaml(text: str, name: str, *, pause: Callable[[], None]) -> Document:
 
 
 def scalar(text: str) -> Any:
-    """What an unquoted scalar means in YAML 1.2's core schema; raises `ValueError` for what JSON cannot say."""
+    """The value of an unquoted scalar in YAML 1.2's core schema; raises `ValueError` if JSON cannot represent it."""
     if text in CONSTANTS:
         return CONSTANTS[text]
     if text[0] not in NUMBER_STARTS:
@@ -98,26 +97,26 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], float]], ...]] = (
 
 
 class _Builder(Protocol):
-    """What is made of a document while its events go by.
+    """Builds something from the events of a document.
 
-    `open` holds what has begun and not ended, the outermost first.
+    `open` is the stack of open containers, outermost first.
     """
 
     name: str
     open: list[Any]
 
     def scalar(self, event: Any) -> None:
-        """A text without brackets, be it a key or a value."""
+        """Called for a scalar, be it a key or a value."""
 
     def begin(self, event: Any, container: Any) -> None:
-        """A mapping or a list begins."""
+        """Called when a mapping or a list begins."""
 
     def end(self) -> None:
-        """What began last ends."""
+        """Called when the innermost container ends."""
 
 
 def _walk(text: str, builder: _Builder, pause: Callable[[], None]) -> None:
-    """Hand every event of the one document to `builder`, and refuse what no document may have."""
+    """Pass every event of the only document to `builder`, and refuse what no document may contain."""
     try:
         parser = Parser(text)
         documents = 0
@@ -142,7 +141,7 @@ def _walk(text: str, builder: _Builder, pause: Callable[[], None]) -> None:
                 _require_one_document(event, documents, builder.name)
     except yaml.YAMLError as error:
         raise RulesError([_problem(error, text, builder.name)]) from None
-    except UnicodeDecodeError:  # Of PyYAML itself, which decodes the escapes in tags.
+    except UnicodeDecodeError:  # From PyYAML itself, which decodes the escapes in tags.
         found = _ESCAPED_TAG.search(text)
         line = text.count("\n", 0, found.start()) + 1 if found else 0
         message, remedy = (
@@ -164,7 +163,7 @@ _ENDS: Final = frozenset({yaml.MappingEndEvent, yaml.SequenceEndEvent})
 
 
 def _require_one_document(event: Any, documents: int, name: str) -> None:
-    """Refuse a second one, and aliases, which are all that is left."""
+    """Refuse a second document, and aliases, which are the only events left."""
     if documents > 1:
         raise _refused(event, name, "a second document begins", "keep one per file")
     if type(event) is yaml.AliasEvent:
@@ -172,7 +171,7 @@ def _require_one_document(event: Any, documents: int, name: str) -> None:
 
 
 def _require_plain(event: Any, name: str) -> None:
-    """Refuse what YAML has beyond values, and rules do without."""
+    """Refuse YAML features beyond plain values."""
     if event.anchor is not None:
         raise _refused(event, name, f"&{event.anchor} is an anchor, which is not supported", SHARE)
     if event.tag is not None:
@@ -181,7 +180,7 @@ def _require_plain(event: Any, name: str) -> None:
 
 
 class _Values:
-    """Puts the values together."""
+    """Builds the values."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -189,7 +188,7 @@ class _Values:
         self.done: Any = None
         self.has_twice = False
         self._keys: list[str | None] = []
-        """For each of what is open: the key that waits for its value."""
+        """For each open container, the key that waits for its value."""
 
     def scalar(self, event: Any) -> None:
         text: str = event.value
@@ -198,7 +197,7 @@ class _Values:
                 self.has_twice = True
             self._keys[-1] = text
             return
-        if not event.implicit[0]:  # It is in quotes, or a block.
+        if not event.implicit[0]:  # It is quoted, or a block scalar.
             self._put(text)
             return
         try:
@@ -220,7 +219,7 @@ class _Values:
         self._put(self.open.pop())
 
     def _put(self, value: Any) -> None:
-        """Give a finished value its place in what is open, or make it the document."""
+        """Add a finished value to the innermost container, or make it the document."""
         if not self.open:
             self.done = value
         elif type(here := self.open[-1]) is list:
@@ -231,7 +230,7 @@ class _Values:
 
 
 class _Lines:
-    """Notes where everything is, of a document that has been read already, and which keys are there twice."""
+    """Records the lines of a document that was read before, and its duplicate keys."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -240,7 +239,7 @@ class _Lines:
         self.problems: list[Problem] = []
         self._steps: list[Any] = []
         self._key_line = 0
-        """Of the key that waits for its value; 0 when none does."""
+        """The line of the key that waits for its value; 0 if there is none."""
 
     def scalar(self, event: Any) -> None:
         line = _line(event)
@@ -292,7 +291,7 @@ def _refused(event: Any, name: str, message: str, remedy: str) -> RulesError:
 
 
 def _problem(error: yaml.YAMLError, text: str, name: str) -> Problem:
-    """What PyYAML says, in one line."""
+    """PyYAML's message, in one line."""
     remedy = "correct the YAML there; quotes around a string often help"
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
@@ -302,7 +301,8 @@ def _problem(error: yaml.YAMLError, text: str, name: str) -> Problem:
             return Problem(name, line, "", message, "indent with spaces")
         given = ", ".join(part for part in (error.context, error.problem) if part)
         return Problem(name, line, "", f"this is not YAML: {given}", remedy)
-    position = getattr(error, "position", 0)  # Of a character that no YAML may hold.
+    # The position of a character that is not allowed in YAML.
+    position = getattr(error, "position", 0)
     reason = getattr(error, "reason", str(error))
     line = text.count("\n", 0, position) + 1
     return Problem(name, line, "", f"this is not YAML: {reason}", "remove that character")

@@ -1,7 +1,7 @@
-"""Where rules are kept: files, ZooKeeper, etcd. These do I/O and do not interpret rules.
+"""Where rules are stored: files, ZooKeeper, etcd. These modules do I/O and do not interpret rules.
 
-base      what a source and a store promise      location  URLs                    opening  from a URL to a store
+base      the contract of a source and a store    location  URLs                    opening  from a URL to a store
 file      a file and its history: file_text changes single rules in it, file_watch notices changes
-tree      one node a rule, and how many nodes change as one: on nodes and journal, which are pure
-zookeeper, etcd                                  the shells on it, each with a client
+tree      one node per rule, and atomic changes of many nodes; uses nodes and journal, which are pure
+zookeeper, etcd                                  the implementations, each with a client
 """

@@ -1,9 +1,9 @@
 """The contract of a source of rules: it can be read, watched, and changed by one editor at a time.
 
 A **source** can be read and watched; that is all a node needs to follow it. A **store** is a source that can also be
-changed. Every read gives a `Snapshot`: all documents as they were at one moment, with a version that only grows. Every
-change is an `Edit` against the snapshot that its author looked at; if anybody was faster, it changes nothing and says
-who (`VersionConflict`). Every change that was made is kept as an `HistoryEntry`, with the documents before and after.
+changed. Every read returns a `Snapshot`: all documents at one moment, with a version that only grows. Every change is
+an `Edit` against the snapshot that its author saw; if anyone was faster, it changes nothing and names the other author
+(`VersionConflict`). Every change is kept as a `HistoryEntry`, with the documents before and after.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEPT_ENTRIES: int = 100
 """How many changes a store remembers."""
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Told how many of how many documents have been written."""
+"""Called with the number of documents written, and the total."""
 
 
 class SourceError(HeadgateError):
@@ -36,7 +36,7 @@ class SourceError(HeadgateError):
 
 
 class SourceLost(SourceError):  # noqa: N818 - it says what happened
-    """A source that has no rules, where there were some: more likely an accident than a wish."""
+    """A source that has lost all of its rules: more likely an accident than on purpose."""
 
 
 class VersionConflict(SourceError):  # noqa: N818 - it says what happened, and to whom
@@ -64,11 +64,11 @@ class Head:
     forced: int = 0
     """The newest revision that was forced past the change check; 0 if there is none."""
     emptied: int = 0
-    """The newest revision whose author took out every rule, and said that this was meant; 0 if none did."""
+    """The newest revision that deliberately removed every rule; 0 if none did."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are to be no rules at all."""
+        """Whether the absence of all rules is deliberate."""
         return self.emptied == self.revision
 
 
@@ -77,21 +77,21 @@ class Snapshot:
     """All documents of a source at one moment."""
 
     version: int
-    """Where in the source's own history this is: it only grows."""
+    """The position in the source's own history: it only grows."""
     documents: Mapping[str, bytes] = field(repr=False)
-    """By name, in order of their names; each is a rule, or a file with many."""
+    """By name, in order; each is a rule, or a file with many."""
     head: Head | None = None
     token: object = field(default=None, repr=False, compare=False)
-    """What the source needs in order to see later whether anything has changed since."""
+    """Lets the source detect later whether anything has changed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """One rule before and after; `None` where there was or will be none."""
+    """One rule before and after; `None` if it did not or will not exist."""
 
     rule_id: str
     name: str
-    """Of the document that holds it."""
+    """The name of its document."""
     before: str | None
     after: str | None
 
@@ -107,9 +107,9 @@ class Edit:
     note: str = ""
     forced: bool = False
     emptied: bool = False
-    """Whether there are to be no rules at all."""
+    """Whether removing all rules is deliberate."""
     text: bytes | None = field(default=None, repr=False)
-    """The whole file as its author wrote it; a store that is a file then keeps every comment in it."""
+    """The whole file as its author wrote it; a file store then keeps all of its comments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,46 +124,46 @@ class HistoryEntry:
     note: str = ""
     forced: bool = False
     version: int = 0
-    """The version that the change made, where it has just been made; 0 in a history."""
+    """The version after the change, if it has just been made; 0 in a history."""
     warning: str = ""
-    """What its author should know: that comments were lost, say."""
+    """A note for its author, for example that comments were lost."""
 
 
 class Source(Protocol):
     """A place that rules are read from. Its methods may block, and may be called from any thread."""
 
     ordered: bool
-    """Whether an older version is proof of a server that lags; a file may be put back by its owner."""
+    """Whether an older version proves that a server lags; the owner of a file may restore an older one."""
     separate: bool
-    """Whether each document stands for itself, so that a bad one says nothing against the others."""
+    """Whether documents are independent, so that a bad one does not affect the others."""
     warnings: tuple[str, ...]
-    """Warnings for the operator about this source, once it has been read: that anyone may write to it, for example."""
+    """Warnings for the operator about this source, after it was read: that anyone may write to it, for example."""
 
     def __str__(self) -> str:
         """Where it is, without secrets."""
 
     @property
     def in_touch(self) -> bool:
-        """Whether a change would be heard of now."""
+        """Whether a change would be noticed now."""
 
     def read(self) -> Snapshot:
-        """Everything as it is now; raises `SourceError`."""
+        """The current content; raises `SourceError`."""
 
     def watch(self, notify: Callable[[], None]) -> None:
         """Call `notify`, from some thread, whenever something may have changed, or `in_touch` has."""
 
     def close(self) -> None:
-        """Let go of connections and threads."""
+        """Close connections and end threads."""
 
     def again(self) -> Source:
-        """A fresh one of the same place, for a forked child; it touches nothing of the old one."""
+        """A fresh source for the same place, for a forked child; it does not touch the old one."""
 
 
 class RuleStore(Source, Protocol):
     """A source that can be changed."""
 
     def read_for_edit(self) -> Snapshot:
-        """As `read`, after finishing what an editor may have left half done."""
+        """Like `read`, after finishing what an editor may have left half done."""
 
     def rules_in(self, snapshot: Snapshot) -> Mapping[str, tuple[str, str]]:
         """The rules that can be changed one by one: by rule id, the document's name and the rule as JSON text."""
@@ -177,10 +177,10 @@ class RuleStore(Source, Protocol):
         """Make the change, if nothing has changed since `expected` was read; else raise `VersionConflict`."""
 
     def history(self, limit: int = KEPT_ENTRIES) -> Sequence[HistoryEntry]:
-        """The newest changes, the newest first."""
+        """The newest changes, newest first."""
 
     def text_after(self, revision: int) -> bytes | None:
-        """The whole file as a revision left it, from a store that keeps files; else `None`."""
+        """The whole file after a revision, if the store keeps files; else `None`."""
 
 
 def _rebuild_source_error(

@@ -1,14 +1,14 @@
 """Rules in a file: watched, replaced atomically, and with a history next to it.
 
-    rules.yaml            the rules, as a person writes them
-    rules.yaml.history    one JSON line for every change that was made through Headgate
+    rules.yaml            the rules, written by hand
+    rules.yaml.history    one JSON line for every change made through Headgate
 
-A file has no version of its own, and its owner may well put an older one back: the newest content is the newest
-version. What matters to an editor is whether the content is still the one that it saw.
+A file has no version, and its owner may well restore an older one: the newest content is the newest version. What
+matters to an editor is whether the content is still what it saw.
 
-The folder and the history are locked while a change is made. The new content is put on the disk beside the file first,
-where a full disk harms nobody; then the line in the history, so that no change goes unrecorded; then it takes the
-file's place, and from there on the change is made, whatever happens.
+The folder and the history are locked during a change. The new content is first written next to the file, where a full
+disk does no harm; then the line in the history, so that no change goes unrecorded; then it replaces the file, and from
+that moment the change is made, whatever happens.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ class FileStore:
             self._watch.stop()
 
     def again(self) -> FileStore:
-        """A fresh one of the same file."""
+        """A fresh store for the same file."""
         return FileStore(self._location)
 
     # Reading
 
     def read(self) -> Snapshot:
-        """The file as it is now; while it is followed, once it is whole."""
+        """The current content; while the file is watched, only once it is complete."""
         try:
             data = self._read() if self._whole is None else self._whole.read()
         except RestlessError:
@@ -113,7 +113,7 @@ class FileStore:
         return self._snapshot(data, time.time_ns())
 
     def read_for_edit(self) -> Snapshot:
-        """As `read`; a file that is not there yet is empty."""
+        """Like `read`; a missing file is empty."""
         try:
             return self.read()
         except SourceError:
@@ -130,15 +130,15 @@ class FileStore:
         return {rule_id: (rule_id, json.dumps(rule)) for rule_id, rule in rules.items()}
 
     def name_for(self, rule_id: str) -> str:
-        """Rules in one file have no names but their ids."""
+        """The rule's id: rules in a file have no other name."""
         return rule_id
 
     def history(self, limit: int = KEPT_ENTRIES) -> Sequence[HistoryEntry]:
-        """The newest changes, the newest first."""
+        """The newest changes, newest first."""
         return [self._entry(line) for line in reversed(self._lines()[-limit:])]
 
     def text_after(self, revision: int) -> bytes | None:
-        """The file as a revision left it: as the next change found it, if that was remembered."""
+        """The file after a revision: as the next change found it, if that was recorded."""
         lines = {line["revision"]: line for line in self._lines()}
         if revision + 1 in lines and "text_before" in lines[revision + 1]:
             return as_bytes(lines[revision + 1]["text_before"])
@@ -149,7 +149,7 @@ class FileStore:
     def commit(
         self, edit: Edit, expected: Snapshot, *, progress: Progress | None = None
     ) -> HistoryEntry:
-        """Make the change, if the file's content is still the expected one; else raise `VersionConflict`."""
+        """Make the change, if the file still has the expected content; else raise `VersionConflict`."""
         target = real(self._path)
         try:
             with open_folder(target.parent) as folder, self._locked_history(folder) as history:
@@ -179,7 +179,8 @@ class FileStore:
                 self._append(history, line)
                 part.replace(target)
             except BaseException:
-                if part.path.exists():  # Else it has taken its place, and the change is made.
+                # Otherwise it has replaced the file, and the change is made.
+                if part.path.exists():
                     history.truncate(end)
                 raise
         if len(lines) >= KEPT_ENTRIES or end + len(line) > MAX_HISTORY_BYTES:
@@ -188,10 +189,10 @@ class FileStore:
         return replace(entry, version=part.mtime_ns, warning=warning)
 
     def _append(self, history: FileIO, line: bytes) -> None:
-        """Write a line to the end of the history, and have it on the disk."""
+        """Append a line to the history, and sync it to disk."""
         is_new = history.tell() == 0
         try:
-            if is_new:  # It tells as much as the rules themselves.
+            if is_new:  # It is as sensitive as the rules themselves.
                 copy_access(self._path, history.fileno())
             write_all(history, line if _ends_whole(history) else b"\n" + line)
             os.fsync(history.fileno())
@@ -203,7 +204,7 @@ class FileStore:
             raise
 
     def _confirm(self, folder: int | None) -> None:
-        """Have a change that was made on the disk."""
+        """Sync a change to disk."""
         try:
             sync_folder(folder)
         except OSError as error:
@@ -236,7 +237,7 @@ class FileStore:
         data, _ = encode_entry(entry, "", whole=NO_LIMIT, part=NO_LIMIT)
         line = {**json.loads(data), "digest": _digest(after), "text": as_text(after)}
         if not lines or lines[-1]["digest"] != _digest(before):
-            line["text_before"] = as_text(before)  # Somebody changed it by hand.
+            line["text_before"] = as_text(before)  # The file was edited by hand since.
         forced = lines[-1]["last_forced"] if lines else 0
         line["last_forced"] = entry.revision if entry.forced else forced
         if emptied:
@@ -265,7 +266,7 @@ class FileStore:
             raise kind(str(error)) from error
 
     def _has_written(self, data: bytes) -> bool:
-        """Whether this content is the newest that Headgate wrote."""
+        """Whether Headgate wrote this content last."""
         lines = self._lines()
         return bool(lines) and lines[-1]["digest"] == _digest(data)
 
@@ -292,22 +293,22 @@ class FileStore:
     def _locked_history(self, folder: int | None) -> Iterator[FileIO]:
         """The history, for one editor at a time, even if another one knows the file by a different name.
 
-        Unbuffered: what could not be written is not tried again on closing.
+        Unbuffered: data that could not be written is not tried again on closing.
         """
         if folder is not None:
-            with contextlib.suppress(OSError):  # Not every network's file system locks folders.
+            with contextlib.suppress(OSError):  # Not every network file system can lock folders.
                 lock(folder)
         while True:
             with self._history.open("a+b", buffering=0) as history:
                 lock(history.fileno())
-                # It may have been replaced by a shorter one while we waited.
+                # It may have been replaced by a shorter one meanwhile.
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(history.fileno()), self._history.stat()):
                         yield history
                         return
 
     def _shorten(self) -> None:
-        """Forget the oldest changes, and lines that are torn."""
+        """Drop the oldest changes, and torn lines."""
         kept: list[bytes] = []
         size = 0
         for line in reversed(self._history.read_bytes().splitlines(keepends=True)):
@@ -323,7 +324,7 @@ class FileStore:
 def _decoded(history: bytes) -> list[dict[str, Any]]:
     lines = []
     for line in history.split(b"\n"):
-        with contextlib.suppress(ValueError):  # Torn, by a machine that went down.
+        with contextlib.suppress(ValueError):  # Torn, by a machine that crashed.
             found = json.loads(line)
             if isinstance(found, dict) and {"revision", "digest", "last_forced"} <= found.keys():
                 lines.append(found)
@@ -331,7 +332,7 @@ def _decoded(history: bytes) -> list[dict[str, Any]]:
 
 
 def _ends_whole(history: FileIO) -> bool:
-    """Whether the last line has its end; a torn one would swallow what is written behind it."""
+    """Whether the last line is complete; a torn one would swallow what is appended to it."""
     if history.seek(0, os.SEEK_END) == 0:
         return True
     history.seek(-1, os.SEEK_END)

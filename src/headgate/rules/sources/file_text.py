@@ -1,8 +1,8 @@
 """Changing one rule in a hand-written file, and nothing else in it. Pure.
 
-In a YAML file with one rule per item of a block list, only the lines of that item are replaced, removed or added;
-comments elsewhere stay where they are. A file of any other shape (JSON, `[...]`, a single rule) is written anew, and
-the caller is told that its comments are gone. Either way the result is read again and compared with what was wanted.
+In a YAML file with one rule per item of a block list, only the lines of that item are replaced, removed or added; other
+comments stay. A file of any other shape (JSON, `[...]`, a single rule) is rewritten, and the caller is told that its
+comments are gone. Either way the result is read again and compared with the intended rules.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ..format.parse import parse_rules
 from ..pacing import no_pause
 
 PLAIN: Final = re.compile(r"(?:[A-Za-z_/][A-Za-z0-9_/*.{}-]*|[0-9]+/[a-z]+)(?: [A-Za-z0-9_/.-]+)*")
-"""Texts that mean the same in every YAML without quotes, unless they are one of these words."""
+"""Strings that need no quotes in any version of YAML, unless they are one of these words."""
 WORDS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 
 
-class Shapeless(Exception):  # noqa: N818 - not an error: the file is written anew
-    """The text has no block list of rules that could be changed line by line."""
+class Shapeless(Exception):  # noqa: N818 - not an error: the file is rewritten
+    """The text has no block list of rules that could be edited line by line."""
 
 
 def changed_text(
     text: str, changes: Mapping[str, Mapping[str, Any] | None], name: str
 ) -> tuple[str, bool]:
-    """The text with these rules put in (or, with `None`, taken out), and whether its comments were kept."""
+    """The text with these rules set (or, with `None`, removed), and whether its comments were kept."""
     before = rules_of(text, name) if text else {}
     try:
         edited = _line_by_line(text, changes)
@@ -41,7 +41,7 @@ def changed_text(
         pass
     wanted = {**before, **changes}
     rules = [rule for rule in wanted.values() if rule is not None]
-    return _anew(text, rules, name), not _has_comments(text, name)
+    return _rewritten(text, rules, name), not _has_comments(text, name)
 
 
 def _is_wanted(
@@ -49,7 +49,7 @@ def _is_wanted(
     before: Mapping[str, Any],
     changes: Mapping[str, Mapping[str, Any] | None],
 ) -> bool:
-    """Whether all rules are as they should be; those that were changed may have got the file's defaults too."""
+    """Whether all rules are as intended; changed ones may also have got the file's defaults."""
     expected = {**before, **changes}
     if found.keys() != {rule_id for rule_id, rule in expected.items() if rule is not None}:
         return False
@@ -62,13 +62,13 @@ def _is_wanted(
 
 
 def rules_of(text: str, name: str) -> dict[str, Any]:
-    """Every rule in the text by its id, as it was written, defaults filled in; raises `RulesError`."""
+    """Every rule in the text by its id, with defaults filled in; raises `RulesError`."""
     rules = parse_rules(text, name).rules
     return {rule.rule_id: json.loads(json.dumps(_plain(rule.document))) for rule in rules}
 
 
 def dump(rules: object) -> str:
-    """Plain values as YAML that every reader understands alike."""
+    """Plain values as YAML that every parser reads in the same way."""
     return yaml.dump(rules, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
@@ -91,7 +91,7 @@ def _line_by_line(text: str, changes: Mapping[str, Mapping[str, Any] | None]) ->
 
 
 class _Item:
-    """Where a rule is: its lines, from 0, and the column of its dash."""
+    """The position of a rule: its lines, from 0, and the column of its dash."""
 
     def __init__(self, node: yaml.MappingNode, lines: list[str]) -> None:
         self.rule_id = next(
@@ -125,7 +125,7 @@ def _end_of_items(text: str) -> int:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """The last line that a node has something on; a block's own end is where the next thing begins."""
+    """The last line with content of a node; a block's end mark is where the next thing begins."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style:
         return max(_last_line(part) for pair in node.value for part in pair)
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:
@@ -142,11 +142,11 @@ def _as_item(rule: Mapping[str, Any], column: int) -> list[str]:
     return [f"{indent}- {first}", *(f"{indent}  {line}" for line in rest)]
 
 
-def _anew(text: str, rules: Sequence[Mapping[str, Any]], name: str) -> str:
-    """The whole file again, from its values."""
+def _rewritten(text: str, rules: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Rewrite the whole file, from its values."""
     found = read_document(text, name, pause=no_pause).value if text else None
     others = found if isinstance(found, dict) and "rules" in found else {}
-    # Every rule has the defaults filled in.
+    # The defaults are already filled into every rule.
     whole = {key: value for key, value in others.items() if key not in ("defaults", "rules")}
     whole["rules"] = _plain(rules)
     if _is_json(text, name):
@@ -155,7 +155,7 @@ def _anew(text: str, rules: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def _is_json(text: str, name: str) -> bool:
-    """As `read_document` sees it."""
+    """Decided as in `read_document`."""
     if name.lower().endswith((".json", ".yaml", ".yml")):
         return name.lower().endswith(".json")
     return text.lstrip()[:1] in ("{", "[") or text.lstrip()[:2] == "//"
@@ -166,7 +166,7 @@ def _has_comments(text: str, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and tuples as the dicts and lists that every writer knows."""
+    """Mappings and tuples as plain dicts and lists."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -175,10 +175,10 @@ def _plain(value: Any) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes every text that some YAML could take for something else."""
+    """Quotes every string that some YAML parser could misread."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT001, FBT002
-        super().increase_indent(flow, False)  # noqa: FBT003 - lists are indented, as people write them
+        super().increase_indent(flow, False)  # noqa: FBT003 - lists are indented, as is usual in hand-written files
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

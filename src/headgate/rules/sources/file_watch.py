@@ -1,9 +1,8 @@
 """Detecting that a file has changed, however it was changed.
 
-Folders are watched, not files: most editors and every careful program put a new file in the place of the old one, and
-then a watch on the old one would be silent for ever. Where the file is a symbolic link, the folder that it leads to is
-watched as well. Every second the files are looked at anyway, for folders that were replaced as a whole, and for
-file systems that send no events.
+Folders are watched, not files: most editors, and every careful program, replace the file with a new one, and a watch on
+the old one would stay silent. If the file is a symbolic link, its target's folder is watched as well. The files are
+also checked every second, for folders that are replaced as a whole, and for file systems without events.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headgate.rules.file")
 _chatty = logging.getLogger("watchfiles.main")
-if _chatty.level == logging.NOTSET:  # It tells of every event in the folder.
+if _chatty.level == logging.NOTSET:  # It logs every event in the folder.
     _chatty.setLevel(logging.WARNING)
 
 LOOK_EVERY_MS: Final = 1_000
 QUIET_MS: Final = 50
-"""Events are told together when none has come for this long."""
+"""Events are reported together after this much silence."""
 AT_MOST_MS: Final = 400
 RETRY_SECONDS: Final = 2.0
 
@@ -50,13 +49,13 @@ class FileWatch:
         return self._watching.is_set()
 
     def start(self) -> None:
-        """Begin; changes are noticed from when this returns."""
+        """Start; changes are noticed from when this returns."""
         self._seen = self._signatures()
         self._watching.set()
         self._thread.start()
 
     def rest(self, seconds: float) -> bool:
-        """Wait; says whether the watch was stopped meanwhile."""
+        """Wait; returns whether the watch was stopped meanwhile."""
         return self._stop.wait(seconds)
 
     def stop(self) -> None:
@@ -79,7 +78,7 @@ class FileWatch:
                 self._look()
 
     def _follow(self, folders: dict[str, Signature]) -> None:
-        """Watch these folders for as long as they are the right ones."""
+        """Watch these folders while they are the right ones."""
         for _ in watch(
             *folders,
             watch_filter=None,
@@ -104,7 +103,7 @@ class FileWatch:
             self._notify()
 
     def _folders(self) -> dict[str, Signature]:
-        """Where the files are, and where links lead; which folder it is, not only what it is called."""
+        """The folders of the files and of link targets; identified by inode, not only by name."""
         named = {path.parent for path in self._paths}
         real = {Path(os.path.realpath(path)).parent for path in self._paths}
         return {

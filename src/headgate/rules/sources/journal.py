@@ -3,7 +3,7 @@
     rules.history               the head: revision, author, whether its change is complete
     rules.history/0000000012    the entry of revision 12: who, when, and every rule before and after
 
-An entry that is too large for one node is cut into parts beside it. Texts are kept exactly as they were.
+An entry too large for one node is split into parts next to it. Texts are stored unchanged.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 MAX_PARTS: Final = 64
-"""How many parts of large entries are kept; with the number of entries this bounds what a history takes."""
+"""How many parts of large entries are kept; with the number of entries, this bounds the size of a history."""
 ENTRY_NAME: Final = re.compile(r"[0-9]{10}")
 PART_NAME: Final = re.compile(r"([0-9]{10})\.[0-9a-f]+\.[0-9]{4}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalHead:
-    """The head as it is stored."""
+    """The stored head."""
 
     head: Head
     nonce: str
-    """By which an editor that got no answer recognises its own change."""
+    """Identifies a change, for an editor that got no answer."""
     previous: Head | None = None
     writing: bool = False
-    """Whether the change is only announced: until it is complete, what was there before still holds."""
+    """Whether the change is only announced: until it is complete, the previous rules apply."""
 
 
 def encode_mark(mark: JournalHead) -> bytes:
-    """The head as JSON."""
+    """Encode the head as JSON."""
     return _dump({"format": FORMAT, **asdict(mark)})
 
 
 def decode_mark(data: bytes, where: str) -> JournalHead:
-    """Read what `encode_mark` wrote."""
+    """The inverse of `encode_mark`."""
     try:
         found = json.loads(data)
         _require_format(found, where)
@@ -64,7 +64,7 @@ def decode_mark(data: bytes, where: str) -> JournalHead:
 
 
 def finished(mark: JournalHead) -> JournalHead:
-    """The same change, complete."""
+    """The same head, with its change marked as complete."""
     return replace(mark, writing=False)
 
 
@@ -74,7 +74,7 @@ def entry_name(revision: int) -> str:
 
 
 def entry_of(edit: Edit, revision: int) -> HistoryEntry:
-    """What will be remembered of an edit."""
+    """The history entry of an edit."""
     return HistoryEntry(
         revision=revision,
         action=edit.action,
@@ -89,7 +89,7 @@ def entry_of(edit: Edit, revision: int) -> HistoryEntry:
 def encode_entry(
     entry: HistoryEntry, nonce: str, *, whole: int, part: int
 ) -> tuple[bytes, Mapping[str, bytes]]:
-    """An entry as JSON, and the parts that it had to be cut into, by name: none if it is at most `whole` bytes."""
+    """An entry as JSON, and its parts by name: none if it is at most `whole` bytes."""
     about = {
         "format": FORMAT,
         "nonce": nonce,
@@ -110,7 +110,7 @@ def encode_entry(
 
 
 def parts_of(data: bytes) -> list[str]:
-    """The names of the parts that an entry was cut into."""
+    """The names of an entry's parts."""
     found = json.loads(data)
     return [str(name) for name in found.get("parts", ())]
 
@@ -121,7 +121,7 @@ def nonce_of(data: bytes) -> str:
 
 
 def decode_entry(data: bytes, parts: Iterable[bytes], where: str) -> HistoryEntry:
-    """Put an entry together again."""
+    """Reassemble an entry."""
     try:
         found = json.loads(data)
         _require_format(found, where)
@@ -144,7 +144,7 @@ def decode_entry(data: bytes, parts: Iterable[bytes], where: str) -> HistoryEntr
 
 
 def forgettable(names: Iterable[str], revision: int) -> list[str]:
-    """Which entries and parts are too old, or too many, now that `revision` is the newest."""
+    """The entries and parts that are too old, or too many, when `revision` is the newest."""
     entries = sorted((name for name in names if ENTRY_NAME.fullmatch(name)), reverse=True)
     parts: dict[str, list[str]] = {}
     for name in names:
@@ -161,23 +161,23 @@ def forgettable(names: Iterable[str], revision: int) -> list[str]:
 
 
 def escape(rule_id: str) -> str:
-    """A rule's id as the name of a node: any text, without slashes or anything a store would refuse."""
+    """A rule's id as the name of a node: any text, without slashes or other characters that a store refuses."""
     name = quote(rule_id, safe=":@,+=()~!*'")
     return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def unescape(name: str) -> str:
-    """The rule's id again."""
+    """The inverse of `escape`."""
     return unquote(name)
 
 
 def as_text(data: bytes) -> str:
-    """Bytes as text that can be turned back into the same bytes."""
+    """Bytes as text that can be converted back without loss."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes again."""
+    """The inverse of `as_text`."""
     return text.encode("utf-8", "surrogateescape")
 
 
@@ -195,7 +195,7 @@ def _dump(value: object) -> bytes:
 
 
 def conflict_with(head: Head, rule_ids: Sequence[str]) -> VersionConflict:
-    """What the second of two editors is told."""
+    """The error for the second of two editors."""
     when = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(head.at))
     named = ", ".join(rule_ids[:5]) + (
         f" and {len(rule_ids) - 5} more" if len(rule_ids) > 5 else ""

@@ -27,7 +27,7 @@ ACLS: Final = ("private", "readable", "open")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """A URL, read and checked."""
+    """A parsed and checked URL."""
 
     scheme: str
     """`file`, `zookeeper` or `etcd`."""
@@ -65,7 +65,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Callable[[str], Any]]]] = {
 
 
 def parse_location(where: str | Path) -> Location:
-    """Read a URL or a path; every mistake is a `ConfigError` that repeats no password."""
+    """Parse a URL or a path; every mistake is a `ConfigError` that repeats no password."""
     if isinstance(where, Path):
         return Location(scheme="file", path=str(where))
     scheme = where.partition(":")[0].lower() if ":" in where else ""
@@ -133,7 +133,7 @@ def _host(scheme: str, text: str) -> str:
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT[scheme])
-    # The text is not repeated: a password that was not escaped may have ended up there.
+    # The text is not repeated: it may contain a password that was not escaped.
     if not host:
         raise ConfigError(f"the {scheme} URL has no host")
     if not (port.isascii() and port.isdigit() and len(port) < 6 and 1 <= int(port) <= 65_535):
@@ -165,6 +165,6 @@ def _password(username: str, password: str, options: dict[str, Any]) -> str:
 
 
 def uses_tls(location: Location) -> bool:
-    """Whether the connection is to be encrypted: when asked for, or when an authority or certificate is named."""
+    """Whether to encrypt the connection: on request, or if an authority or certificate is given."""
     options = location.options
     return bool(options.get("tls", "ca_file" in options or "cert_file" in options))

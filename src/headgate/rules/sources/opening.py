@@ -1,4 +1,4 @@
-"""From a URL to the store that it names; only what is used has to be installed."""
+"""Opens the store that a URL names; only the client in use has to be installed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ EXTRAS: Final = {"file": "rules", "zookeeper": "zookeeper", "etcd": "etcd"}
 
 
 def open_store(where: str | Path) -> RuleStore:
-    """The place where rules are kept; opening it does not yet mean that it can be reached."""
+    """The store that a URL or path names; opening it does not connect yet."""
     location = parse_location(where)
     try:
         if location.scheme == "zookeeper":
-            from .zookeeper import ZooKeeperStore  # noqa: PLC0415 - part of being lazy
+            from .zookeeper import ZooKeeperStore  # noqa: PLC0415 - imported lazily
 
             return ZooKeeperStore(location)
         if location.scheme == "etcd":

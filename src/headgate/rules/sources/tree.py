@@ -1,19 +1,18 @@
 """TreeStore: one node per rule, and changes of any size that appear atomic. ZooKeeper and etcd are built on it.
 
-Both can change several nodes in one transaction, under the condition that certain nodes have not changed. Beside the
-rules stands the *head*, a node that every change made here rewrites. An edit is made under the condition that the head
-is still the one that its author saw, and so is every rule that it touches: of two editors one wins.
+Both can change several nodes in one transaction, on the condition that certain nodes have not changed. Next to the
+rules is the *head*, a node that every change made here rewrites. An edit requires that the head is still the one that
+its author saw, and so is every rule that it touches: of two editors one wins.
 
-A change that is too large for one transaction is made like this. Its entry is written first, where nobody looks. One
-transaction then announces it in the head (`writing`), under the conditions above; further ones write the rules, and the
-last one completes the head. Whoever reads in between puts back what the entry says was there before, and so sees the
-old set, whole. An editor that dies half-way has lost nothing: the entry is complete, and the next editor finishes it.
+A change too large for one transaction works like this. Its entry is written first, where nobody looks. One transaction
+then announces it in the head (`writing`), under the conditions above; further ones write the rules, and the last one
+completes the head. A reader in between restores the previous rules from the entry, and so sees the complete old set. An
+editor that dies half-way has lost nothing: the entry is complete, and the next editor finishes it.
 
-Every transaction depends on versions, so none can be carried out twice. That is why one without an answer may be
-sent again here, when the head shows that it was not carried out.
+Every transaction depends on versions, so none can be carried out twice. So a transaction without an answer can be sent
+again, if the head shows that it was not carried out.
 
-Somebody who changes rules with another tool does not know about the head. Such a change is noticed all the same, it is
-only not part of the history.
+Other tools do not know about the head. Their changes are noticed all the same, but are not part of the history.
 """
 
 from __future__ import annotations
@@ -60,14 +59,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PATIENCE_SECONDS: Final = 15.0
-"""How long an editor that got no answer tries to find out what became of its change."""
+"""How long an editor without an answer tries to find out the outcome of its change."""
 PAUSE_SECONDS: Final = 0.1
 OVERHEAD: Final = 200
-"""Bytes that a write takes in a transaction beside its data; more than any really does."""
+"""Bytes of a write in a transaction besides its data; an upper bound."""
 
 
 class TreeStore(ABC):
-    """The part of a store that knows what changes mean; what is abstract knows how to carry them out."""
+    """The logic of a store; subclasses carry out reads and transactions."""
 
     ordered = True
     separate = True
@@ -78,20 +77,20 @@ class TreeStore(ABC):
 
     @abstractmethod
     def _load(self) -> State:
-        """Read everything, as it was at one moment; raises `SourceError`."""
+        """Read everything, at one moment; raises `SourceError`."""
 
     @abstractmethod
     def _transact(
         self, writes: Sequence[Write], head: TreeNode | None, new_head: bytes | None
     ) -> int:
-        """Carry out all or nothing, if head and nodes are as given, and return the version that it made.
+        """Carry out all writes or none, if head and nodes are as given; returns the resulting version.
 
         Raises `ConcurrentChange` if a condition did not hold, `UnknownOutcome` if there was no answer.
         """
 
     @abstractmethod
     def _keep_part(self, name: str, data: bytes) -> None:
-        """Write a part of an entry; doing it twice is the same as once."""
+        """Write a part of an entry; idempotent."""
 
     @abstractmethod
     def _entry_names(self) -> list[str]:
@@ -99,16 +98,16 @@ class TreeStore(ABC):
 
     @abstractmethod
     def _entries(self, names: Sequence[str]) -> list[bytes]:
-        """What these entries or parts hold; raises `SourceError` if one is missing."""
+        """The content of these entries or parts; raises `SourceError` if one is missing."""
 
     @abstractmethod
     def _forget(self, names: Sequence[str]) -> None:
-        """Remove entries and parts."""
+        """Delete entries and parts."""
 
     # Reading
 
     def read(self) -> Snapshot:
-        """Everything as it is now; of a change that is not complete, as it was before."""
+        """The current rules; during an incomplete change, those before it."""
         state = self._load()
         documents = {name: state.rules[name].data for name in sorted(state.rules)}
         mark = self._mark(state)
@@ -124,12 +123,12 @@ class TreeStore(ABC):
         return Snapshot(version=state.version, documents=documents, head=head, token=state)
 
     def read_for_edit(self) -> Snapshot:
-        """As `read`, after finishing what an editor may have left half done."""
+        """Like `read`, after finishing what an editor may have left half done."""
         self._finish()
         return self.read()
 
     def rules_in(self, snapshot: Snapshot) -> Mapping[str, tuple[str, str]]:
-        """By rule id, the node's name and its text; of two nodes with one id, the second is called as its node."""
+        """By rule id, the node's name and its text; of two nodes with one id, the second goes by its node's name."""
         found: dict[str, tuple[str, str]] = {}
         for name, data in snapshot.documents.items():
             rule_id = rule_id_of(name, data)
@@ -145,14 +144,14 @@ class TreeStore(ABC):
         return escape(rule_id)
 
     def history(self, limit: int = KEPT_ENTRIES) -> Sequence[HistoryEntry]:
-        """The newest changes, the newest first."""
+        """The newest changes, newest first."""
         head = self.read().head
         names = [name for name in self._entry_names() if ENTRY_NAME.fullmatch(name)]
         complete = [int(name) for name in names if head is not None and int(name) <= head.revision]
         return [self._entry(revision) for revision in sorted(complete, reverse=True)[:limit]]
 
     def text_after(self, revision: int) -> bytes | None:
-        """Nothing: there is no file here."""
+        """Always `None`: there is no file here."""
         return None
 
     # Writing
@@ -193,7 +192,7 @@ class TreeStore(ABC):
         return replace(entry, version=version)
 
     def _begin(self, writes: Sequence[Write], state: State, mark: JournalHead) -> int:
-        """Carry out the transaction that decides who wins, and return the version that it made."""
+        """Carry out the transaction that decides who wins; returns the resulting version."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         unsure = False
         while True:
@@ -217,12 +216,12 @@ class TreeStore(ABC):
             return self._transact(writes, state.head, encode_mark(mark))
         except ConcurrentChange:
             now = self._load()
-            if self._is_in(now, mark):  # By an earlier try, whose answer was lost.
+            if self._is_in(now, mark):  # By an earlier attempt, whose answer was lost.
                 return now.version
             raise self._conflict(now, mark) from None
 
     def _finish_announced(self, nonce: str, progress: Progress | None) -> int:
-        """Complete one's own change; who cannot must know that others will."""
+        """Complete this editor's own change; if it cannot, its caller must know that others will."""
         try:
             return self._finish(nonce, progress=progress)
         except SourceError as error:
@@ -233,7 +232,7 @@ class TreeStore(ABC):
             ) from error
 
     def _finish(self, nonce: str | None = None, *, progress: Progress | None = None) -> int:
-        """Complete the change that the head announces: one's own, or that of an editor that died."""
+        """Complete the change that the head announces: our own, or that of an editor that died."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -242,9 +241,8 @@ class TreeStore(ABC):
                 if mark is None or not mark.writing or nonce not in (None, mark.nonce):
                     return state.version
                 return self._roll_forward(state, mark, progress)
-            except (
-                ConcurrentChange
-            ):  # Somebody else is finishing it too, or changed a node with another tool.
+            except ConcurrentChange:
+                # Another editor is finishing it too, or a node was changed with another tool.
                 if time.monotonic() > deadline:
                     raise SourceError(f"{self} changes faster than it can be written") from None
             except SourceError as error:
@@ -311,7 +309,7 @@ class TreeStore(ABC):
         return decode_entry(data, self._entries(parts_of(data)), where)
 
     def _is_in(self, state: State, mark: JournalHead) -> bool:
-        """Whether the change was made, perhaps with others on top of it by now."""
+        """Whether the change was made, perhaps followed by others."""
         now = self._mark(state)
         if now is None or now.head.revision < mark.head.revision:
             return False
@@ -333,7 +331,7 @@ class TreeStore(ABC):
 
 
 def _writes(entry: HistoryEntry, state: State) -> list[Write]:
-    """What is left to do until every rule is as the entry wants it."""
+    """The writes that are still needed to complete the entry's change."""
     return [
         Write("rule", change.name, data, node)
         for change in entry.changes

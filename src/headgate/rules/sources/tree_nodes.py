@@ -1,4 +1,4 @@
-"""Nodes and transactions: what a tree is made of, and how a step of it can end. Pure."""
+"""Nodes and transactions: the parts of a tree, and the outcomes of a step. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 
-class UnknownOutcome(SourceError):  # noqa: N818 - it says how the caller feels
+class UnknownOutcome(SourceError):  # noqa: N818 - it is an outcome
     """No answer came: the transaction may have been carried out."""
 
 
@@ -22,21 +22,21 @@ class ConcurrentChange(Exception):  # noqa: N818 - not an error: the condition o
 
 
 class TreeNode(NamedTuple):
-    """What a node holds, and the version that a transaction can be made to depend on."""
+    """A node's data, and the version that a transaction can depend on."""
 
     data: bytes
     version: int
 
 
 class Write(NamedTuple):
-    """One step of a transaction: a rule or an entry gets new data, or goes."""
+    """One step of a transaction: sets or deletes a rule or an entry."""
 
     kind: str
     """`rule` or `entry`."""
     name: str
     data: bytes | None
     node: TreeNode | None
-    """What is there now; the transaction depends on it."""
+    """The current node; the transaction depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class State:
 
 
 def rule_id_of(name: str, data: bytes) -> str:
-    """The id of the rule that a node holds: what it says itself, or else what the node is called."""
+    """The id of a node's rule: from its content, or else from the node's name."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -59,5 +59,5 @@ def rule_id_of(name: str, data: bytes) -> str:
 
 
 def relevant(names: Iterable[str]) -> list[str]:
-    """The names of nodes that hold rules: a name that begins with a dot is somebody's private matter."""
+    """The names of nodes that hold rules: names that begin with a dot are ignored."""
     return sorted(name for name in names if not name.startswith("."))

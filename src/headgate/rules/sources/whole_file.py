@@ -1,10 +1,10 @@
-"""Whether a file is complete: it may still be being written, and half a rules file often parses, too.
+"""Whether a file is complete: half of a rules file often parses, too.
 
-A file counts when one of these holds, and until then the rules before it stay:
+A file is used if one of these holds; until then, the previous rules stay in use:
 
-- it looked the same twice, `REST_SECONDS` apart;
-- nobody has touched it for a while;
-- it was written under another name, and took this one when it was complete, as careful programs do;
+- it was unchanged twice, `REST_SECONDS` apart;
+- it has not been touched for a while;
+- it was written under another name and then renamed, as careful programs do;
 - Headgate wrote it: then its history knows the content.
 """
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 REST_SECONDS: Final = 0.3
 LONG_AGO_SECONDS: Final = 5.0
-"""More than clocks of two machines that share a disk should differ."""
+"""More than the clocks of two machines that share a disk should differ."""
 PATIENCE_SECONDS: Final = 5.0
-"""For how long a file that keeps changing is looked at."""
+"""How long to keep checking a file that keeps changing."""
 
 
 class RestlessError(Exception):
-    """The file changes faster than it can be looked at."""
+    """The file changes faster than it can be read."""
 
 
 class WholeFile:
-    """Reads one file, time and again, when it is whole.
+    """Reads a file repeatedly, once it is complete.
 
-    `read` gives its content and its status, `is_known` says whether Headgate wrote a content, and `rest` waits so many
-    seconds and says whether waiting is over for good.
+    `read` returns its content and status, `is_known` whether Headgate wrote a content, and `rest` waits and returns
+    whether to stop.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class WholeFile:
         self._last: FileContent | None = None
 
     def read(self) -> bytes:
-        """The content; raises `RestlessError` if it is not whole in time."""
+        """The content; raises `RestlessError` if it does not become complete in time."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         found = self._read()
         while not self._is_whole(found):
@@ -73,7 +73,7 @@ class WholeFile:
 
 
 def _was_renamed(status: os.stat_result) -> bool:
-    """Whether something was done to the file after its last byte was written; a new name, most likely."""
+    """Whether its metadata changed after its last byte was written; most likely it was renamed."""
     return os.name != "nt" and status.st_ctime_ns > status.st_mtime_ns
 
 

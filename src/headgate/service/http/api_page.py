@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Schema = dict[str, Any]
 MAX_DEPTH: Final = 3
-"""Fields of fields are listed so far down."""
+"""How many levels of nested fields are listed."""
 MAX_EXACT: Final = 2**53 - 1
 
 
@@ -32,7 +32,7 @@ class ApiPage:
         self._schemas: dict[str, Schema] = document.get("components", {}).get("schemas", {})
 
     def html(self) -> str:
-        """What goes into the page's `main`."""
+        """The content of the page's `main`."""
         by_tag: dict[str, list[str]] = {}
         for path, operations in self._document["paths"].items():
             for method, operation in operations.items():
@@ -74,7 +74,7 @@ class ApiPage:
         )
 
     def _answers(self, responses: Schema) -> str:
-        """Each status with what it means; the fields and examples of a success can be unfolded."""
+        """Each status with its meaning; fields and examples of a success can be unfolded."""
         rows = []
         for status, response in responses.items():
             shown = prose(response.get("description", ""))
@@ -108,7 +108,7 @@ class ApiPage:
             '<button type="submit">Send</button><output></output></form>'
         )
 
-    # Schemas.
+    # Schemas
 
     def _resolved(self, schema: Schema) -> Schema:
         name = schema.get("$ref", "").rpartition("/")[2]
@@ -117,7 +117,7 @@ class ApiPage:
     def _fields(
         self, schema: Schema, prefix: str = "", depth: int = MAX_DEPTH
     ) -> Iterator[ApiField]:
-        """The fields of an object, and of the objects in it."""
+        """The fields of an object, and of nested objects."""
         schema = self._resolved(schema)
         for part in schema.get("anyOf", ()):
             yield from self._fields(part, prefix, depth)
@@ -158,7 +158,7 @@ class ApiPage:
         return f"{kind}{_bounds(schema)}"
 
     def _example(self, schema: Schema, depth: int = MAX_DEPTH) -> Any:
-        """An example body if there is none: its required fields, or all if none are required."""
+        """An example body, if the document has none: its required fields, or all if none are required."""
         schema = self._resolved(schema)
         if schema.get("examples"):
             return schema["examples"][0]
@@ -187,23 +187,23 @@ class ApiPage:
 
 
 def _without_primitives(schema: Schema) -> Schema:
-    """A field's schema, as far as there are fields in it: a list of lists has none worth a row."""
+    """A field's schema, if it has fields itself: a list of lists has none worth a row."""
     items = schema.get("items")
     return {} if isinstance(items, dict) and items.get("type") == "array" else schema
 
 
 def _bounds(schema: Schema) -> str:
-    """The bounds that a number or a text has, if they say something."""
+    """The bounds of a number or a string, if they are informative."""
     if "minLength" in schema or "maxLength" in schema:
         low, high = schema.get("minLength", 0), schema.get("maxLength")
         return f", {low} characters or more" if high is None else f", {low} to {high:,} characters"
     low, above, high = (schema.get(name) for name in ("minimum", "exclusiveMinimum", "maximum"))
-    told = [] if low is None else [f"at least {low:,}"]
+    bounds = [] if low is None else [f"at least {low:,}"]
     if above is not None:
-        told.append(f"above {above:,}")
+        bounds.append(f"above {above:,}")
     if high is not None and high < MAX_EXACT:
-        told.append(f"at most {high:,}")
-    return "".join(f", {one}" for one in told)
+        bounds.append(f"at most {high:,}")
+    return "".join(f", {one}" for one in bounds)
 
 
 def _table(fields: list[ApiField]) -> str:

@@ -1,9 +1,8 @@
-"""Batches: how a body of many checks is parsed, in groups that can be decided in one step.
+"""Batches: how a body with many checks is parsed, in groups that can be decided in one step.
 
-A piece is plain checks that stand side by side and differ in their keys only, or one check, or the problem with it.
-What such checks have in common is looked at once; even whether a field was lost (see `bodies`): plain checks that
-differ in their keys have as many quotes each, and all of them together as many as the body, unless it says more than
-was understood.
+A group is consecutive plain checks that differ only in their keys, or a single check, or its error. What such checks
+have in common is examined once, even for lost fields (see `bodies`): plain checks that differ in their keys have the
+same number of quotes each, and all of them together as many as the body, unless it contains more than was understood.
 
 If something in the body is wrong or unknown, its checks are read one by one, so that a bad one does not spoil the rest.
 """
@@ -32,7 +31,7 @@ _RAW_BATCH: Final = msgspec.json.Decoder(bodies.RawBatchBody)
 
 
 def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[BatchItem]:
-    """The checks of a body, in their order; how many of their fields nobody knows is noted."""
+    """The checks of a body, in order; the number of unknown fields is passed to `note_unknown`."""
     try:
         checks = _BATCH.decode(body).checks
     except UNREADABLE:
@@ -45,7 +44,7 @@ def read_batch(body: bytes, note_unknown: Callable[[int], None]) -> Sequence[Bat
 
 
 def neighbours(checks: list[PlainCheckBody]) -> Iterator[CheckRun | PlainCheckBody]:
-    """The checks in pieces."""
+    """The checks in groups."""
     begins = 0
     before: object = None
     for at, check in enumerate(checks):
@@ -70,10 +69,10 @@ def _piece(checks: list[PlainCheckBody]) -> CheckRun | PlainCheckBody:
 
 
 def _are_all_of(pieces: list[CheckRun | PlainCheckBody], body: bytes) -> bool:
-    """Whether the checks are certainly all that `body` says."""
+    """Whether the checks are certainly the whole content of `body`."""
     if b"\\" in body:
         return False
-    quotes = len('""')  # Those around `checks`, and theirs.
+    quotes = len('""')  # Those around `checks` itself.
     for piece in pieces:
         check, many = (piece.check, len(piece.keys)) if isinstance(piece, CheckRun) else (piece, 1)
         quotes += many * bodies.encode(check).count(b'"')

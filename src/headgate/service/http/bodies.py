@@ -1,7 +1,7 @@
 """Bodies: the requests and answers of the check API. `json_reading` parses them.
 
-A field that a body leaves out must not be in what is written again from it (see `json_reading`): it is `UNSET`, or left
-out as a default.
+A field that is missing in a body must also be missing when the body is encoded again (see `json_reading`): it is
+`UNSET`, or omitted as a default.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ class ReleaseBody(msgspec.Struct, gc=False):
 
 
 class PlainCheckBody(CheckBody, gc=False):
-    """A check whose key and cost are certainly good; what is not plain may still be."""
+    """A check whose key and cost are certainly valid; other checks may be valid, too."""
 
     key: Annotated[str, msgspec.Meta(min_length=1, max_length=SHORT_KEY)]
     cost: Annotated[int, msgspec.Meta(ge=0, le=MAX_EXACT)] | UnsetType = UNSET
 
 
 class BatchBody(msgspec.Struct, gc=False):
-    """The body of `POST /check/batch`, all of it plain."""
+    """The body of `POST /check/batch`, if all checks are plain."""
 
     checks: list[PlainCheckBody]
 
 
 class RawBatchBody(msgspec.Struct, gc=False):
-    """The same, when something in it is not."""
+    """The same, if some are not."""
 
     checks: list[msgspec.Raw]
 
 
 class DecideBody(msgspec.Struct, gc=False, omit_defaults=True):
-    """The body of `POST /decide`: what the caller knows of a request."""
+    """The body of `POST /decide`: the caller's description of a request."""
 
     method: str = "GET"
     path: str = "/"
@@ -94,23 +94,23 @@ class DecideBody(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class PlainAnswer(msgspec.Struct, gc=False, omit_defaults=True):
-    """What a decision looks like in JSON, if there is nothing special about it."""
+    """The JSON form of an ordinary decision."""
 
     key: str
     allowed: bool
     limit: int | None
     remaining: int | None
-    """`null`, like `limit`, when no rule limits a request."""
+    """`null`, like `limit`, if no rule limits the request."""
     algorithm: str
     retry_after: float | None
-    """Seconds; `null` when it never will."""
+    """Seconds; `null` for never."""
     reset_after: float
     backoff_level: int
     source: str
 
 
 class Answer(PlainAnswer, gc=False, omit_defaults=True):
-    """What any decision looks like."""
+    """The JSON form of any decision."""
 
     rule: str | None = None
     never: bool = False
@@ -197,5 +197,5 @@ def require_few(descriptors: Sequence[object]) -> None:
 
 
 def shown(text: str) -> str:
-    """A text from outside, not too long for a message."""
+    """A text from outside, shortened for a message."""
     return repr(text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…")

@@ -1,16 +1,16 @@
 """A connection: responses in order, one timer, and a close that the client can detect.
 
-Answers leave in the order of their requests. One that must wait for a store has a slot in a queue; those behind it wait
-in theirs, and a request for the application that comes behind them is started when the queue is empty.
+Answers are sent in the order of their requests. One that must wait for a store has a slot in a queue; later ones wait
+in theirs, and a request for the application that comes after them is started when the queue is empty.
 
-Requests that come together are taken in small portions, one in each turn of the loop, and none while the client does
-not read its answers: who sends many at once gets no more of the time than anybody else.
+Requests that arrive together are processed in small portions, one per turn of the loop, and none while the client does
+not read its answers: a client that sends many at once gets no more time than the others.
 
-Each connection has one timer, which is set again only when it fires: a request costs it nothing. It ends connections
-that take too long over the head of a request, over its body, or over doing nothing.
+Each connection has one timer, which is set again only when it fires: a request costs it nothing. It closes connections
+that take too long to send a head or a body, or are idle for too long.
 
-What is relied on of uvicorn's internals is listed in decisions 0013 and 0031; the minor version is pinned, and
-raw-socket tests hold every part.
+The parts of uvicorn's internals that this relies on are listed in decisions 0013 and 0031; the minor version is pinned,
+and raw-socket tests cover all of them.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ IDLE, HEAD, BODY = range(3)
 
 MAX_HEAD: Final = 65_536
 MAX_WAITING: Final = 64
-"""Answers of one connection that may wait for the store before we stop reading from it."""
+"""Answers of one connection that may wait for the store before reading stops."""
 SLICE: Final = 4_096
-"""Bytes that are looked at in one turn of the loop, if there are answers to give."""
+"""Bytes to process per turn of the loop, if there are answers to send."""
 LINGER: Final = 1.0
-"""Seconds that a client has to read our last words and to close."""
+"""Seconds that a client has to read the last response and to close."""
 
 
 class Flow(FlowControl):
-    """uvicorn's, for a connection that may have something to look at before it reads on."""
+    """uvicorn's flow control, for a connection that may have unprocessed data before it reads on."""
 
     def __init__(self, transport: asyncio.Transport, read_on: Callable[[], None]) -> None:
         super().__init__(transport)
@@ -59,7 +59,7 @@ class Flow(FlowControl):
 
 
 class HttpConnection(HttpToolsProtocol):
-    """One connection, without a word on what is asked over it."""
+    """One connection, independent of the requests on it."""
 
     # Slots, because uvicorn's own attributes fill the thirty that CPython looks up fast in a `__dict__`.
     __slots__ = (
@@ -98,17 +98,17 @@ class HttpConnection(HttpToolsProtocol):
         self._since = self.loop.time()
         self._head_size = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._deaf = False  # Whether what the client sends is not listened to any more.
+        self._deaf = False  # Whether further input is ignored.
         self._address = ""
-        self._unfed = b""  # What was received and not looked at yet.
-        self._feeding = False  # Whether that is about to be.
-        self._completed = 0  # Requests that have been received as a whole.
+        self._unfed = b""  # Received but not processed yet.
+        self._feeding = False  # Whether that is scheduled.
+        self._completed = 0  # Requests received completely.
         self._stuck_since = 0.0  # Since when the client does not read its answers.
 
-    # The life of a connection.
+    # Life cycle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to watch the time, and count who is connected."""
+        """Start the timer, and count the connections of this address."""
         super().connection_made(transport)
         self.flow = Flow(transport, self._read_on)
         settings = self._node.settings
@@ -123,7 +123,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._refuse(ProblemError(TOO_MANY, detail))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop watching."""
+        """Stop the timer."""
         self._stop_timer()
         self._deaf = True
         self._unfed = b""
@@ -132,7 +132,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _uncount(self) -> None:
-        """One connection less of this address."""
+        """Count one connection less of this address."""
         if self._address:
             count = self.connections_from.get(self._address, 1) - 1
             if count:
@@ -147,23 +147,23 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client reads again."""
         super().resume_writing()
         if not self._in_app and len(self._slots) < MAX_WAITING:
             self.flow.resume_reading()
 
-    # What has come, in portions.
+    # Input, in portions
 
     def _feed(self, data: bytes) -> None:
-        """Look at some bytes; `FastPathProtocol` knows how."""
+        """Process some bytes; implemented by `FastPathProtocol`."""
         raise NotImplementedError
 
     def _slice(self) -> int:
-        """How many bytes to look at next."""
+        """How many bytes to process next."""
         raise NotImplementedError
 
     def _feed_on(self) -> None:
-        """Read what has come until there is something to answer or the client must wait; then give others a turn."""
+        """Process input until there is something to answer or the client must wait; then yield to the loop."""
         self._feeding = False
         unfed, at, completed = self._unfed, 0, self._completed
         while at < len(unfed) and not self._deaf and not self.flow.read_paused:
@@ -185,16 +185,16 @@ class HttpConnection(HttpToolsProtocol):
             self.loop.call_soon(self._feed_on)
 
     def _read_on(self) -> None:
-        """Nothing keeps us from reading any more: first what has come already."""
+        """Reading may resume: first process what was received already."""
         if self._unfed:
             self._feed_soon()
         else:
             self.transport.resume_reading()
 
-    # Answers, in order.
+    # Answers, in order
 
     def _answer_in_turn(self, outcome: Reply | Later, *, close: bool) -> None:
-        """See that an endpoint's answer leaves when it is there, and behind those before it."""
+        """Send an endpoint's answer when it is ready, after all earlier ones."""
         if not isinstance(outcome, Later):
             self._answer(outcome, close)
             return
@@ -205,7 +205,7 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _answer(self, reply: Reply, close: bool) -> None:  # noqa: FBT001 - hot
-        """Send a reply that is there, or put it into the queue behind those that are not."""
+        """Send a reply, or queue it after those that are not ready."""
         if self._slots:
             self._slots.append([reply, close])
             return
@@ -214,7 +214,7 @@ class HttpConnection(HttpToolsProtocol):
             self._end()
 
     def _deliver(self, slot: list[Any], reply: Reply) -> None:
-        """A reply has come from the store: send it, and what waited behind it."""
+        """A reply has come from the store: send it, and those that waited for it."""
         slot[0] = reply
         slots = self._slots
         if not slots or slots[0] is not slot:
@@ -239,7 +239,7 @@ class HttpConnection(HttpToolsProtocol):
         status, lines, body = reply
         self._statuses[status] += 1
         common = self.server_state.default_headers
-        if common is not self._common:  # uvicorn makes a new list every second, with a new date.
+        if common is not self._common:  # uvicorn creates a new list every second, with a new date.
             self._common = common
             self._common_lines = b"".join(b"%b: %b\r\n" % pair for pair in common)
         if close and CLOSE not in lines:
@@ -254,9 +254,9 @@ class HttpConnection(HttpToolsProtocol):
             self._out = []
 
     def _refuse(self, problem: ProblemError) -> None:
-        """Say what is wrong, behind whatever is owed before it, and close."""
+        """Send a problem, after all pending answers, and close."""
         if self._in_app:
-            self._end()  # The application is in the middle of its answer, and nothing can be said.
+            self._end()  # The application is in the middle of its answer, so nothing can be sent.
         else:
             self._deaf = True
             self._answer(problem.reply(), close=True)
@@ -266,10 +266,9 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(ProblemError(BAD_REQUEST, detail))
 
     def _end(self) -> None:
-        """Send what there is, say that no more will come, and wait a moment for the client to close.
+        """Send pending data, shut down the sending side, and wait a moment for the client to close.
 
-        Closing at once with something unread would reset the connection, and the client might never see what we sent
-        last.
+        Closing at once with unread input would reset the connection, and the client might never see the last response.
         """
         self._deaf = True
         self._slots.clear()
@@ -284,16 +283,16 @@ class HttpConnection(HttpToolsProtocol):
         self._stop_timer()
         self._timer = self.loop.call_later(LINGER, transport.close)
 
-    # The application's part.
+    # The application
 
     @property
     def _in_app(self) -> bool:
-        """Whether a request of this connection is with the application."""
+        """Whether the application is handling a request of this connection."""
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete
 
     def on_response_complete(self) -> None:
-        """The application has answered: go on with what waits, or be idle."""
+        """The application has answered: continue with what waits, or be idle."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -303,7 +302,7 @@ class HttpConnection(HttpToolsProtocol):
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
 
-    # Time.
+    # Timeouts
 
     @property
     def idle(self) -> bool:
@@ -330,10 +329,11 @@ class HttpConnection(HttpToolsProtocol):
         return settings.body_timeout if phase == BODY else settings.idle_timeout
 
     def _note_progress(self, size: int) -> None:
-        """A request has arrived in part: its head and its body each have their time, counted from their first byte."""
+        """Input has arrived: head and body each have a time limit, counted from their first byte."""
         phase = self._phase
         if phase == self._timed_phase:
-            self._head_size += size  # How much of the first portion was of this head is not known.
+            # How much of the first portion belongs to this head is not known.
+            self._head_size += size
             if phase == HEAD and self._head_size > MAX_HEAD:
                 self._refuse_head()
             return
@@ -346,7 +346,7 @@ class HttpConnection(HttpToolsProtocol):
             self._timer = self.loop.call_later(patience, self._on_time)
 
     def _on_time(self) -> None:
-        """Close if the client has run out of time; else be woken when it would."""
+        """Close if the client has run out of time; else set the timer again."""
         self._timer = None
         if self._deaf:
             return

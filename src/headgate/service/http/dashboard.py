@@ -1,8 +1,8 @@
-"""The dashboard's files: the page at `/`, and what it loads from below `/assets`.
+"""The dashboard's files: the page at `/`, and what it loads from `/assets`.
 
-The address of a file holds a hash over all of them, so that a browser may keep it for good and never mixes two
-versions. The policy allows nothing but these files and requests to this service: no other host, no inline script or
-style, and no way to make markup out of text.
+The address of a file contains a hash over all of them, so that browsers may cache it indefinitely and never mix two
+versions. The policy allows only these files and requests to this service: no other host, no inline script or style, and
+no way to turn text into markup.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KEEP: Final = {
 
 
 def dashboard_routes() -> list[Route]:
-    """The page, and one route for each file that it loads."""
+    """The page, and one route per file that it loads."""
     folder = resources.files(page)
     found = sorted(folder.joinpath("assets").iterdir(), key=lambda one: one.name)
     files = {one.name: one.read_bytes() for one in found if _kind(one.name) in MEDIA_TYPES}
@@ -73,7 +73,7 @@ def _kind(name: str) -> str:
 def _sender(
     content: bytes, media_type: str, headers: dict[str, str]
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Send a file, packed once for those who can read that."""
+    """Serves a file, compressed once for clients that support it."""
     packed = gzip.compress(content, mtime=0)
 
     async def send(request: Request) -> Response:

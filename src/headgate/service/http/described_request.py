@@ -1,6 +1,6 @@
 """A request as rules see it, from the caller's description.
 
-`/decide` and `/api/explain` share this, so that they mean the same request.
+`/decide` and `/api/explain` share this, so that they interpret a request in the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def incoming_from(trusted_proxies: Iterable[str]) -> Callable[[DecideBody], Request]:
-    """What makes requests of bodies. The address is the client's, as far as trusted proxies tell."""
+    """A function that converts bodies into requests. The address is the client's, as reported by trusted proxies."""
     proxies = tuple(map(ip_network, trusted_proxies))
 
     def incoming(asked: DecideBody) -> Request:

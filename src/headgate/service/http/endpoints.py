@@ -2,8 +2,8 @@
 
 The fast path and the ASGI routes both call them.
 
-A fast endpoint returns its reply, or a `Later` where the front's answer has to wait. No endpoint raises for what a
-caller sent or for what a store did not answer: those are replies, too.
+A fast endpoint returns its reply, or a `Later` if the front's answer has to wait. No endpoint raises for invalid input
+or a store that does not answer: those are replies, too.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class Later(NamedTuple):
-    """A reply that has to wait: when the future is done, `finish` makes the reply of it."""
+    """A reply that is not there yet: when the future is done, `finish` returns it."""
 
     future: asyncio.Future[Any]
     finish: Callable[[], Reply]
 
 
 Endpoint: TypeAlias = Callable[[bytes, bool], Reply | Later]
-"""`(body, whether a denial is told as 429)`."""
+"""`(body, whether a denial is sent as status 429)`."""
 AwaitedEndpoint: TypeAlias = Callable[[bytes, bool], Awaitable[Reply]]
 
 OK: Final = 200
@@ -76,7 +76,7 @@ class Endpoints:
         self._shedding = node.shedding
         self._shed_reply = overloaded().reply()
 
-    # Those that must be fast.
+    # Fast endpoints
 
     def check(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001 - hot
         """`POST /check`."""
@@ -110,7 +110,7 @@ class Endpoints:
         return self._batch_reply(results, began_ns)
 
     def decide(self, body: bytes, as_status: bool) -> Reply | Later:  # noqa: FBT001
-        """`POST /decide`: a request's attributes, put to the rules."""
+        """`POST /decide`: applies the rules to a described request."""
         if self._shedding.share and self._shedding.refuses():
             return self._shed_reply
         began_ns = perf_counter_ns()
@@ -124,7 +124,7 @@ class Endpoints:
             return self._reply(decision, as_status, began_ns)
         return self._later(decision, as_status, began_ns)
 
-    # Those that wait.
+    # Async endpoints
 
     async def reserve(self, body: bytes, as_status: bool) -> Reply:  # noqa: FBT001
         """`POST /reserve`."""
@@ -170,7 +170,7 @@ class Endpoints:
             return self._problem_reply(error, began_ns)
         return (OK, JSON, bodies.encode({"released": True}))
 
-    # Replies.
+    # Replies
 
     def _read(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         value, unknown = read(decoder, body)
@@ -190,7 +190,7 @@ class Endpoints:
         def finish() -> Reply:
             try:
                 return self._reply(pending.result(), as_status, began_ns)
-            except Exception as error:  # noqa: BLE001 - whoever waits gets a reply, whatever it was
+            except Exception as error:  # noqa: BLE001 - the caller gets a reply for any error
                 return self._problem_reply(error, began_ns)
 
         return Later(pending.future, finish)
@@ -212,7 +212,7 @@ class Endpoints:
         return self._problem(error).reply(perf_counter_ns() - began_ns)
 
     def _problem(self, error: Exception) -> ProblemError:
-        """The problem that an error is to the caller."""
+        """An error as the caller's problem."""
         if isinstance(error, ProblemError):
             return error
         if isinstance(error, UsageError):

@@ -1,9 +1,9 @@
 """Gates: what is checked before anything else of a request is read.
 
-The fast path, the ASGI routes and management pass the same ones.
+The fast path, the ASGI routes and management use the same ones.
 
-The order is the same everywhere: may this caller ask, is the body JSON, is it not too large. Whoever may not ask learns
-nothing else.
+The order is the same everywhere: whether the caller has access, whether the body is JSON, whether it is too large. A
+caller without access learns nothing else.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ WANTS_JSON: Final = (
 CLOSE: Final = b"connection: close\r\n"
 BEARER: Final = b"www-authenticate: Bearer\r\n"
 MAX_DIGITS: Final = 15
-"""A length with more digits is too large, whatever it is."""
+"""A length with more digits is certainly too large."""
 
 
 def require_checker(auth: Auth, headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Refuse checks without the token that they need, and those that another site's page sends for its visitor."""
+    """Refuse checks without a required token, and those sent by the pages of other sites."""
     shown = authorization_of(headers)
     if not auth.may_check(shown):
         text = "checks need a token here; send it as 'Authorization: Bearer …'"
@@ -52,7 +52,7 @@ def require_checker(auth: Auth, headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def require_caller(auth: Auth, request: Request, role: Role) -> Caller:
-    """Who manages the service, if this is the right place for them and they may do what this role may."""
+    """The caller of a management request, if the host is right and the caller has this role."""
     headers = request.scope["headers"]
     hosts = [value for name, value in headers if name == b"host"]
     if not all(map(auth.allows_host, hosts or [None])):
@@ -76,7 +76,7 @@ def require_caller(auth: Auth, request: Request, role: Role) -> Caller:
 
 
 def require_json(fields: Mapping[bytes, bytes], limit: int) -> None:
-    """Refuse bodies that are not JSON, and those that say that they have more than `limit` bytes."""
+    """Refuse bodies that are not JSON, or that announce more than `limit` bytes."""
     media = fields.get(b"content-type", b"")
     if media != b"application/json" and not is_json(media.decode("latin-1")):
         raise ProblemError(NOT_JSON, WANTS_JSON)
@@ -88,7 +88,7 @@ def require_json(fields: Mapping[bytes, bytes], limit: int) -> None:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The body of a request, if it is JSON and not too large; read no further than that."""
+    """The body of a request, if it is JSON and not too large; never reads beyond that."""
     require_json(dict(request.scope["headers"]), limit)
     body = bytearray()
     async for chunk in request.stream():
@@ -99,12 +99,12 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def too_large(limit: int) -> ProblemError:
-    """A body is larger than the service reads; the rest of it is not waited for."""
+    """The body is too large; the rest of it is not read."""
     return ProblemError(TOO_LARGE, f"a body may have at most {limit} bytes", lines=CLOSE)
 
 
 def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """The `Authorization` header, as it came.
+    """The raw `Authorization` header.
 
     Two of them are refused: a proxy in front may have used the other one.
     """
@@ -115,7 +115,7 @@ def authorization_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def is_json(content_type: str) -> bool:
-    """Whether a content type names JSON in UTF-8.
+    """Whether a content type is JSON in UTF-8.
 
     >>> is_json("application/json; charset=UTF-8"), is_json("text/plain"), is_json("")
     (True, False, False)

@@ -1,15 +1,14 @@
 """Parsing bodies: one strict parser for all untrusted input, in time proportional to its size.
 
-Reading is strict where leniency has bitten others: no name twice in an object, wherever it is, no number that is none
-(`true`, `"10"`, `1e999`, `NaN`), at most 32 levels, UTF-8 only. A field that nobody knows is let through and counted,
-so that a newer client can talk to an older service; unless it looks like a slip of the pen, for then the caller would
-get another limit than the one they wrote. What is wrong is a `ProblemError`, and nothing has been counted then.
+Parsing is strict where leniency has caused trouble elsewhere: no duplicate names in any object, no invalid numbers
+(`true`, `"10"`, `1e999`, `NaN`), at most 32 levels, UTF-8 only. Unknown fields are accepted and counted, so that a
+newer client can talk to an older service; unless one looks like a typo, because then the caller would get another limit
+than intended. Errors raise `ProblemError`, and nothing has been counted then.
 
-msgspec reads a body in C and checks its types. What it lets pass are names that are given twice, and names that nobody
-knows; `strictly` finds those. Most bodies need not be read again for that, and this is why: without a backslash, every
-string in a body has two quotation marks and no more. What is written again from the fields that were understood holds
-strings of the body, each once. If it has as many quotation marks as the body, then the body has no other string, so no
-other name, so no field but those.
+msgspec parses a body in C and checks its types. It accepts duplicate and unknown names; `strictly` finds those. Most
+bodies need not be parsed again for that, for this reason: without a backslash, every string in a body has exactly two
+quotation marks. Encoding the fields that were understood produces strings of the body, each once. If the result has as
+many quotation marks as the body, then the body has no other string, so no other name, so no other field.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_DEPTH: Final = 32
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What a decoder raises."""
+"""The exceptions of a decoder."""
 BACKSLASH: Final = ord("\\")
 MAX_SLIPS: Final = 32
 """How many unknown names are checked for typos: more than that are not typos."""
 LONG: Final = 5
-"""In a shorter name another letter makes another word: `host` is no slip of `cost`."""
+"""In a shorter name one letter makes another word: `host` is not a typo of `cost`."""
 UNITS: Final = ("_ms", "_s", "_sec", "_seconds")
 
-# Each of these takes a string to its end, or to the end of the body if it has none, and never looks at a byte twice.
+# Each of these consumes a string up to its end, or to the end of the body, and never looks at a byte twice.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-"""Escapes in strings: a whole surrogate pair, half of one, or any other."""
+"""Escapes in strings: a complete surrogate pair, a lone surrogate, or any other."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _EXAMPLE = '{"key": "user:42"}'
 _TOO_DEEP = f"the body is nested deeper than {MAX_DEPTH} levels"
@@ -57,22 +56,22 @@ def read(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
         value = decoder.decode(body)
     except UNREADABLE as error:
         _refuse(error, body)
-    # To look for a number among bytes is five times as fast as to look for bytes.
+    # Searching bytes for a number is five times as fast as searching for bytes.
     if BACKSLASH not in body and body.count(b'"') == encode(value).count(b'"'):
-        return value, 0  # It is all that the body says.
+        return value, 0  # The whole body was understood.
     return value, _unknown(strictly(body), type(value))
 
 
 def strictly(body: bytes) -> Any:
-    """What a body says, as plain values; refused if it is not JSON, too deep, or names anything twice.
+    """The body as plain values; refused if it is not JSON, too deep, or has duplicate names.
 
-    Numbers come as text.
+    Numbers are returned as text.
     """
     return _parsed(body, _once_each)
 
 
 def read_outermost(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
-    """Like `read`, where what is inside the outermost object is looked at later, piece by piece."""
+    """Like `read`, if the content of the outermost object is parsed later, piece by piece."""
     try:
         value = decoder.decode(body)
     except UNREADABLE as error:
@@ -81,7 +80,7 @@ def read_outermost(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, in
 
     def note(pairs: Sequence[tuple[str, Any]]) -> None:
         nonlocal outermost
-        outermost = pairs  # The object that all others are in is the last one to end.
+        outermost = pairs  # The outermost object is the last one to end.
 
     _parsed(body, note)
     return value, _unknown(_once_each(outermost), type(value))
@@ -110,7 +109,7 @@ def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unknown(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:
-    """How many fields a body has that its kind does not; those that are near to one of its own are refused."""
+    """The number of unknown fields; those that look like typos of known ones are refused."""
     known = kind.__struct_fields__
     unknown = [name for name in fields if name not in known]
     for name in unknown[:MAX_SLIPS]:
@@ -139,7 +138,7 @@ def meant_by(name: str, known: tuple[str, ...]) -> str | None:
 
 
 def _is_near(one: str, other: str) -> bool:
-    """Whether one change of a letter, or two neighbours swapped, makes one of the other."""
+    """Whether the two differ by one letter, or by two swapped neighbours."""
     if abs(len(one) - len(other)) > 1 or len(other) < 3:
         return False
     at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
@@ -154,7 +153,7 @@ def _is_near(one: str, other: str) -> bool:
 
 
 def _refuse(error: Exception, body: bytes) -> NoReturn:
-    """Tell what is wrong with a body that could not be decoded."""
+    """Raise a problem that explains why a body could not be decoded."""
     if isinstance(error, msgspec.ValidationError):
         _require_shallow(body)
         detail, pointer = of_msgspec(str(error))
@@ -173,7 +172,7 @@ def _refuse(error: Exception, body: bytes) -> NoReturn:
 
 
 def _require_whole_characters(body: bytes) -> None:
-    """Refuse half a surrogate pair: a high surrogate without a low one after it is not a character."""
+    """Refuse lone surrogates: a high surrogate without a low one after it is not a character."""
     if BACKSLASH not in body:
         return
     half = next((found[1] for found in _ESCAPES.finditer(body) if found[1]), None)

@@ -1,6 +1,6 @@
 """OpenAPI of the check API.
 
-The hot endpoints are no FastAPI routes, so their operations are written here, from the same types that decode them.
+The hot endpoints are not FastAPI routes, so their operations are written here, from the types that decode them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ApiOperation(NamedTuple):
     path: str
     summary: str
     text: str
-    """What it does; `{default}` is replaced by the default limit."""
+    """Its description; `{default}` is replaced by the default limit."""
     body: type[msgspec.Struct]
     example: dict[str, Any]
     answers: tuple[dict[str, Any], ...]
@@ -234,7 +234,7 @@ FIELDS: Final = {
     "reason": "Why a key is banned, or a path was refused.",
     "rules": "The answer of every rule that applies, where there are several.",
 }
-"""What the fields of the check API mean, by name."""
+"""The descriptions of the check API's fields, by name."""
 
 
 def _describe_fields(component: dict[str, Any]) -> None:
@@ -244,7 +244,7 @@ def _describe_fields(component: dict[str, Any]) -> None:
 
 
 def describe(app: FastAPI, settings: Settings) -> None:
-    """Add the check API, as these settings make it, to what FastAPI knows of its own routes."""
+    """Add the check API, with the defaults in these settings, to FastAPI's own document."""
     default = (
         f"{settings.default_limit} units in {settings.default_window:g} s, "
         f"counted by `{settings.default_algorithm}`"

@@ -1,9 +1,9 @@
-"""The pages of the service: `/` is the dashboard, `/about` says what runs, what it promises and where to go.
+"""The pages of the service: `/` is the dashboard, `/about` shows what runs, its guarantees, and links.
 
 `/docs` is the API, with forms that send requests. Without the dashboard, `/` is the same as `/about`.
 
-Everything that is shown is escaped and nothing is loaded from elsewhere. The content security policy allows no script
-but our own, and that on `/docs` and on the dashboard only.
+Everything shown is escaped, and nothing is loaded from elsewhere. The content security policy allows no script but our
+own, and only on `/docs` and on the dashboard.
 """
 
 from __future__ import annotations

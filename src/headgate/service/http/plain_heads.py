@@ -1,13 +1,13 @@
-"""Plain heads: requests for checks that can be told apart by their bytes alone.
+"""Plain heads: requests for checks that can be recognised by their bytes alone.
 
-Clients send the same head again and again. What one asks for is worked out by `plain_head`, which looks at its bytes
-and at nothing else: not at the connection, nor at what came before on it. So remembering its answers is safe, whoever
-sent a head first and whatever came with it.
+Clients send the same head again and again. `plain_head` interprets it by its bytes and nothing else: not by the
+connection, nor by earlier requests on it. So caching its results is safe, whoever sent a head first and whatever came
+with it.
 
-A plain head is written in the one way that everybody in front of us reads alike: every line ends in CR LF, every name
-is a token with its colon behind it, every value is printable ASCII, no name comes twice, there is one length in plain
-digits and no word on transfer, upgrades or the connection but to keep it. Any other head is for the parser, which may
-well take it.
+A plain head is written in the one way that all proxies parse alike: every line ends in CR LF, every name is a token
+followed by its colon, every value is printable ASCII, no name occurs twice, there is one length in plain digits, and
+nothing about transfer encodings, upgrades or the connection except to keep it open. Any other head is left to the
+parser, which may well accept it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from .endpoints import Endpoint
 
 Route: TypeAlias = "tuple[Endpoint, bool, int]"
-"""An endpoint, whether a denial is told as a status, and how many bytes a body may have."""
+"""An endpoint, whether a denial is sent as a status, and the maximum size of a body."""
 
 Head: TypeAlias = "tuple[Endpoint, bool, int]"
-"""What a head asks for: the endpoint, whether a denial is told as a status, the length of the body."""
+"""The content of a head: the endpoint, whether a denial is sent as a status, the length of the body."""
 
 MAX_HEADS: Final = 1_024
 MAX_REMEMBERED: Final = 2_048
-"""How many heads are remembered, and how many bytes each may have."""
+"""How many heads are cached, and the maximum size of each."""
 AS_STATUS: Final = b"x-headgate-status"
 NOT_PLAIN: Final = frozenset(
     (
@@ -44,7 +44,7 @@ NOT_PLAIN: Final = frozenset(
         b"upgrade",
     )
 )
-"""Names that say something which the parser or the checks behind it must hear."""
+"""Headers that the parser or the checks behind it must see."""
 
 _HEAD = re.compile(
     rb"POST (/[!-~]*+) HTTP/1\.1\r\n((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t -~]*+\r\n)++)\r\n"
@@ -53,7 +53,7 @@ _LENGTH = re.compile(rb"0|[1-9][0-9]{0,8}")
 
 
 def plain_head(head: bytes, routes: Mapping[bytes, Route]) -> Head | None:
-    """What a plain head asks for; `None` if it is not plain, or asks for something else."""
+    """The content of a plain head; `None` if it is not plain, or for another endpoint."""
     found = _HEAD.fullmatch(head)
     route = None if found is None else routes.get(found[1])
     if found is None or route is None:
@@ -75,7 +75,7 @@ def _field(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _are_plain(fields: Mapping[bytes, bytes]) -> bool:
-    """Whether these say what every plain head says, and nothing that others must hear."""
+    """Whether these have what every plain head has, and nothing that the parser must see."""
     media = fields.get(b"content-type", b"")
     return (
         NOT_PLAIN.isdisjoint(fields)
@@ -87,7 +87,7 @@ def _are_plain(fields: Mapping[bytes, bytes]) -> bool:
 
 
 class Heads(dict[bytes, "Head | None"]):
-    """What heads ask for, by their bytes: `plain_head`, remembered."""
+    """A cache of `plain_head`, by the bytes of the head."""
 
     __slots__ = ("_routes",)
 
@@ -96,7 +96,7 @@ class Heads(dict[bytes, "Head | None"]):
         self._routes = routes
 
     def __missing__(self, head: bytes) -> Head | None:
-        """Work it out, and remember it while there is room."""
+        """Compute it, and cache it while there is room."""
         if len(head) > MAX_REMEMBERED:
             return None
         if len(self) >= MAX_HEADS:

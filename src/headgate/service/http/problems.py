@@ -30,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 Reply: TypeAlias = tuple[int, bytes, bytes]
-"""An answer, ready for the wire: status, header lines, body. The lines have the content type, but no length and no
+"""An answer, ready for the wire: status, header lines, body. The lines contain the content type, but no length and no
 date."""
 
 
@@ -101,18 +101,18 @@ class ProblemError(Exception):
 
 
 def store_unavailable(detail: str) -> ProblemError:
-    """The store failed, and no rule says what to do then."""
+    """The store failed, and no rule defines what to do then."""
     return ProblemError(NO_ANSWER, detail, lines=b"retry-after: 1\r\n")
 
 
 def overloaded() -> ProblemError:
-    """There is more to do than can be done in time."""
+    """There is too much load to answer in time."""
     detail = "the service is overloaded; the check was not made, try again later"
     return ProblemError(OVERLOADED, detail, lines=b"retry-after: 1\r\n")
 
 
 def wrong_method(offered: Iterable[str]) -> ProblemError:
-    """The address is right, and the method is not."""
+    """The address exists, but not with this method."""
     allow = ", ".join(sorted(offered))
     return ProblemError(
         WRONG_METHOD,
@@ -122,6 +122,6 @@ def wrong_method(offered: Iterable[str]) -> ProblemError:
 
 
 def usage_problem(error: UsageError) -> ProblemError:
-    """What the library says about an argument, as a problem that points to the field."""
+    """An error of the library about an argument, as a problem that points to the field."""
     pointer = None if error.argument is None else f"#/{error.argument}"
     return ProblemError(BAD_VALUE, str(error), pointer=pointer)

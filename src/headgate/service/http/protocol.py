@@ -1,14 +1,14 @@
 """The hot path: checks answered inside uvicorn's HTTP protocol, without the framework.
 
-The subclass takes only the plain case: an HTTP/1.1 `POST` to one of the fast paths, without `Expect` or `Upgrade`,
-while no request of the same connection is with the application. Everything else takes uvicorn's own way to the ASGI
-route of the same path, which shares decoder, endpoints and texts; so leaving the fast path never changes an answer.
+The subclass handles only the plain case: an HTTP/1.1 `POST` to one of the fast paths, without `Expect` or `Upgrade`,
+while the application handles no request of the same connection. Everything else goes through uvicorn to the ASGI route
+of the same path, which shares decoder, endpoints and texts; so leaving the fast path never changes an answer.
 
-A packet that is a plain head (see `plain_heads`) with its whole body behind it needs no parser and goes to its endpoint
-at once.
+A packet that is a plain head (see `plain_heads`) followed by its whole body needs no parser and goes to its endpoint at
+once.
 
-What is relied on of uvicorn's internals is listed in decisions 0013 and 0031; the minor version is pinned, and
-raw-socket tests hold every part.
+The parts of uvicorn's internals that this relies on are listed in decisions 0013 and 0031; the minor version is pinned,
+and raw-socket tests cover all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DeafError(Exception):
 
 
 class _Busy:
-    """Stands where uvicorn looks for the request before, to say that it is not answered yet."""
+    """Replaces uvicorn's current request cycle, to signal that an earlier request is not answered yet."""
 
     response_complete = False
 
@@ -47,7 +47,7 @@ BUSY: Final[Any] = _Busy()
 
 
 class FastPathProtocol(HttpConnection):
-    """What is asked over one connection. `bound_to` makes the class that uvicorn is given."""
+    """The requests on one connection. `bound_to` creates the class for uvicorn."""
 
     __slots__ = (
         "_as_status",
@@ -62,24 +62,24 @@ class FastPathProtocol(HttpConnection):
     )
 
     hot: ClassVar[dict[bytes, Route]]
-    """Endpoints by what the request line says."""
+    """Endpoints by the content of the request line."""
     heads: ClassVar[Heads]
-    """What plain heads ask for; empty where checks need a token, which may end any time."""
+    """The cache of plain heads; empty if checks need a token, which may expire at any time."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._hot = self.hot
         self._heads = self.heads
-        self._max_body = 0  # Of the request that is being read.
+        self._max_body = 0  # Of the current request.
         self._endpoint: Endpoint | None = None
         self._as_status = False
         self._refusal: Reply | None = None
         self._chunks: list[bytes] = []
         self._size = 0
-        self._length = 0  # What the head says about that; -1 if it does not.
+        self._length = 0  # From the head; -1 if it has none.
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come: at once if it is a plain request, else by the parser."""
+        """Process input: at once if it is a plain request, else with the parser."""
         if self._deaf:
             return
         if self._unfed:
@@ -93,7 +93,7 @@ class FastPathProtocol(HttpConnection):
             self._feed_on()
 
     def _take_plain(self, data: bytes) -> bool:
-        """Answer a packet that is a plain head and its whole body; false if it is anything else."""
+        """Answer a packet that is a plain head with its whole body; false for anything else."""
         end = data.find(b"\r\n\r\n") + 4
         if end < 4:
             return False
@@ -115,7 +115,7 @@ class FastPathProtocol(HttpConnection):
         return True
 
     def _feed(self, data: bytes) -> None:
-        """Feed the parser; what it finds to answer at once leaves in one write."""
+        """Feed the parser; answers that are ready are sent in one write."""
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -134,13 +134,13 @@ class FastPathProtocol(HttpConnection):
             self._note_progress(len(data))
 
     def _slice(self) -> int:
-        """How many bytes the parser is fed next: not many, if there may be several requests in them."""
+        """How many bytes to feed the parser next: few, if they may contain several requests."""
         if self._phase != BODY or self._endpoint is None:
             return SLICE
         return max(SLICE, self._length - self._size)
 
     def _upgrade(self) -> None:
-        """What follows is in another protocol; if we do not speak it, the application answers and that is all."""
+        """Switch to another protocol; if it is not supported, the application answers, and nothing more is read."""
         if not self._should_upgrade():
             self._deaf = True
             if self.cycle is not None:
@@ -156,10 +156,10 @@ class FastPathProtocol(HttpConnection):
             socket.on_end = self._uncount
             self._deaf = True  # The rest is for the other protocol.
 
-    # What the parser finds.
+    # Callbacks of the parser
 
     def on_message_begin(self) -> None:
-        """Note the least that is needed; uvicorn's scope is made only for those who need one."""
+        """Initialise as little as possible; uvicorn's scope is created only for requests that need it."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -170,7 +170,7 @@ class FastPathProtocol(HttpConnection):
             raise DeafError
 
     def on_headers_complete(self) -> None:
-        """Decide which way this request takes."""
+        """Decide how to handle this request."""
         self._phase = BODY
         parser = self.parser
         ambiguous = ambiguity(self.url, self.headers, parser.get_http_version())
@@ -207,11 +207,11 @@ class FastPathProtocol(HttpConnection):
         self.url, self.expect_100_continue = url, expect
         self.headers.extend(headers)
         if self._slots and not (parser.should_upgrade() and self._should_upgrade()):
-            self.cycle = BUSY  # So that it queues behind the answers that are on their way.
+            self.cycle = BUSY  # So that it queues after pending answers.
         super().on_headers_complete()
 
     def _head_bytes(self) -> int:
-        """How long a head was that is there as a whole."""
+        """The length of a complete head."""
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
 
     def _has_body_behind_upgrade(self) -> bool:
@@ -224,7 +224,7 @@ class FastPathProtocol(HttpConnection):
         )
 
     def on_body(self, body: bytes) -> None:
-        """Collect the body, up to its bound."""
+        """Collect the body, up to its maximum size."""
         if self._deaf:
             return
         if self._endpoint is None:
@@ -245,8 +245,8 @@ class FastPathProtocol(HttpConnection):
         endpoint = self._endpoint
         if endpoint is None:
             super().on_message_complete()
-            if self.cycle is not None:  # Else it becomes a WebSocket.
-                self._deaf = not self.cycle.keep_alive  # Nothing behind the last request is one.
+            if self.cycle is not None:  # Otherwise it becomes a WebSocket.
+                self._deaf = not self.cycle.keep_alive  # Nothing after the last request is parsed.
             return
         close = self._node.draining or not self.parser.should_keep_alive()
         if self._refusal is not None:
@@ -258,7 +258,7 @@ class FastPathProtocol(HttpConnection):
         self._answer_in_turn(endpoint(body, self._as_status), close=close)
 
     def _read_headers(self) -> None:
-        """What the fast path must know of the headers."""
+        """Extract what the fast path needs from the headers."""
         found = dict(self.headers)
         if found.get(AS_STATUS) == b"1":
             self._as_status = True
@@ -297,7 +297,7 @@ def ambiguity(url: bytes, headers: list[tuple[bytes, bytes]], version: str) -> s
 
 
 def bound_to(node: Node, hot: dict[bytes, Route]) -> type[FastPathProtocol]:
-    """The protocol of one node, for uvicorn to make connections of."""
+    """The protocol class of one node, for uvicorn."""
     guarded = node.auth.checks_need_token
     own = {
         "__slots__": (),

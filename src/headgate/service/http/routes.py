@@ -1,6 +1,6 @@
 """The check API as ordinary ASGI routes: the same endpoints, for requests that the fast path does not handle.
 
-Any ASGI server can run these. They share gates, endpoints and texts with the fast path, so nobody can tell by an answer
+Any ASGI server can run these. They share gates, endpoints and texts with the fast path, so an answer does not show
 which way it took.
 """
 
@@ -62,7 +62,7 @@ def _handler(
 
 
 def _awaited(endpoint: Endpoint) -> AwaitedEndpoint:
-    """A fast endpoint, for a request that the fast path did not take."""
+    """A fast endpoint, for a request that the fast path did not handle."""
 
     async def handle(body: bytes, as_status: bool) -> Reply:  # noqa: FBT001
         outcome = endpoint(body, as_status)
@@ -75,14 +75,14 @@ def _awaited(endpoint: Endpoint) -> AwaitedEndpoint:
 
 
 def wants_status(request: Request) -> bool:
-    """Whether a denial is to be told as 429."""
+    """Whether a denial should be sent as 429."""
     return (
         request.headers.get(AS_STATUS.decode()) == "1" or request.query_params.get("status") == "1"
     )
 
 
 def response(reply: Reply) -> Response:
-    """A reply as Starlette sends it."""
+    """A reply as a Starlette response."""
     status, lines, body = reply
     answer = Response(body, status)
     fields = [line.partition(b": ") for line in lines.split(b"\r\n") if line]

@@ -1,7 +1,7 @@
 """Messages about invalid values; one table for all validators.
 
-msgspec reads checks and speaks of Python's types; pydantic reads management and speaks of inputs. Callers write JSON,
-in whatever language: they are told in JSON's words what a field must be.
+msgspec parses checks and reports Python types; pydantic parses management and reports inputs. Callers write JSON, in
+any language, so messages use the terms of JSON.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ WANTED: Final = {
     "string_type": TEXT, "bool_type": FLAG, "bool_parsing": FLAG, "list_type": LIST,
     "dict_type": OBJECT, "model_type": OBJECT, "model_attributes_type": OBJECT,
 }  # fmt: skip
-"""What a value must be: by msgspec's names of types, and by pydantic's names of errors."""
+"""The required type: by msgspec's names of types, and by pydantic's names of errors."""
 
 GIVEN: Final = {
     "int": NUMBER, "float": "a decimal number", "str": TEXT, "bool": FLAG, "object": OBJECT, "array": LIST,
     "dict": OBJECT, "list": LIST, "NoneType": "null",
 }  # fmt: skip
-"""What it is instead, by the names of msgspec and of Python."""
+"""The type that was sent, by the names of msgspec and of Python."""
 
 BOUNDS: Final = {
     "greater_than": "must be more than {gt:.17g}",
@@ -42,7 +42,7 @@ BOUNDS: Final = {
     "extra_forbidden": "is an unknown field; leave it out",
     "string_unicode": "has half a surrogate pair, which is not a character",
 }
-"""What else pydantic finds."""
+"""Other errors of pydantic."""
 
 MAX_SHOWN: Final = 256
 _AT: Final = re.compile(r" - at `(?P<key>key in )?\$(?P<path>.*?)`$")
@@ -53,17 +53,17 @@ _MISSING: Final = re.compile(r"Object missing required field `(.+)`")
 
 
 class ValueErrorText(NamedTuple):
-    """A sentence about a body, and a JSON pointer to the value that it is about."""
+    """A sentence about a body, and a JSON pointer to the value."""
 
     text: str
     pointer: str | None
 
 
 def of_msgspec(message: str) -> ValueErrorText:
-    """What a decoder of msgspec says, for callers."""
+    """An error of msgspec, for callers."""
     at = _AT.search(message)
     steps = [name or index for name, index in _STEP.findall(at["path"])] if at else []
-    inside = "..." in steps  # Of objects with any names msgspec does not say which.
+    inside = "..." in steps  # For objects with arbitrary names msgspec does not say which.
     steps = steps[: steps.index("...")] if inside else steps
     pointer = "".join(f"/{step}" for step in steps)
     where = " ".join(steps) or "it"
@@ -84,7 +84,7 @@ def of_msgspec(message: str) -> ValueErrorText:
 
 
 def of_pydantic(error: Mapping[str, Any]) -> ValueErrorText:
-    """What a model of pydantic says, for callers; what is not in the body has no pointer."""
+    """An error of pydantic, for callers; values outside of the body have no pointer."""
     place, *steps = map(str, error["loc"])
     where = " ".join(step[:MAX_SHOWN] for step in steps)
     if place != "body":

@@ -13,7 +13,6 @@ from ...adaptive import OVERALL
 from ...algorithms import Adaptive
 from ...board import figures_of
 from ...guards.kill_switch import EVERYTHING
-from ...regions.promises import promise_of
 from ..management.blocks import limited_keys
 from ..management.choices import choice_response
 from ..management.health import health_of
@@ -23,6 +22,8 @@ from ..telemetry.recent_figures import percentile_us, together
 from ..telemetry.recorder import TOP_PERIOD_US
 from .history import LiveHistory, Switches
 from .parts import parts_of
+from .regions import cut_off, lately_lost, regions_frame
+from .rows import levels_of, node_row, rule_row, tests_of
 from .verdict import Facts, verdict_of
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class LiveFrames:
 
     def _figures(self) -> NodeFigures:
         """Of all nodes that are up, as far as they are known."""
-        own = self._node.figures.figures()
+        own = self._node.own_figures()
         if self._alone:
             return own
         up = {seen.identity.id for seen in self._node.board.view.nodes if seen.state == "Up"}
@@ -151,13 +152,15 @@ class LiveFrames:
                 "problem": _short(node.board.problem),
             },
             "rules": self._rules(),
+            "regions": regions_frame(node, figures.rights),
             "degraded": self._degraded(store, figures),
             "loop_lag_us": round(node.loop_lag.worst * US),
             "viewers": self.viewers,
             "draining": node.draining,
             "verdict": verdict_of(self._facts(now, figures, latency["p99"], store), now),
         }
-        return frame | {"parts": parts_of(frame)}
+        tests = tests_of(frame["traffic"], _thresholds(node))
+        return frame | {"parts": parts_of(frame), "tests": tests, "levels": levels_of(frame)}
 
     async def tables(self) -> Frame:
         """What changes less often."""
@@ -169,7 +172,6 @@ class LiveFrames:
         rules = [] if node.rules is None else [one for one in node.rules.rules if one.enabled]
         rows = [self._rule(rule, rates) for rule in rules]
         rows.sort(key=lambda row: (-row["denied"] - row["shadow_denied"], -row["allowed"]))
-        plain = rates.get("")
         period = TOP_PERIOD_US / US
         top = await node.board.top(node.recorder.top(), SHOWN_TOP)
         return {
@@ -180,11 +182,7 @@ class LiveFrames:
             "lists": "node" if self._alone else "cluster",
             "nodes": self._nodes(now),
             "rules": {"total": len(rules), "rows": rows[:SHOWN]},
-            "checks": {
-                "allowed": round(plain.allowed, 2) if plain else 0.0,
-                "denied": round(plain.denied, 2) if plain else 0.0,
-                **({} if self._store_was_up else {"gives": self._given(None)}),
-            },
+            "checks": self._checks(rates.get("")),
             "blocked": await self._blocked(),
             "top": {
                 "period": [period, 2 * period],
@@ -279,21 +277,12 @@ class LiveFrames:
             rules_stale_for=(rules.stale_seconds or None) if rules is not None else None,
             rules_alarm=_short(rules.alarm) if rules is not None else None,
             nodes_down=tuple((one.identity.id, now - one.last_seen_us / US) for one in states),
-            **self._regions(),
+            rights_lost=lately_lost(figures.rights, now),
+            **cut_off(node),
             draining=node.draining,
             all_off=node.kill_switch.off.get(EVERYTHING),
             rules_off=tuple(sorted(set(node.kill_switch.off) - {EVERYTHING})),
         )
-
-    def _regions(self) -> dict[str, Any]:
-        """Which regions cannot be heard, and what holds meanwhile."""
-        regions, exchange = self._node.regions, self._node.exchange
-        cut = (
-            () if exchange is None else tuple(one.region for one in exchange.links() if not one.up)
-        )
-        if regions is None or not cut:
-            return {}
-        return {"regions_cut": cut, "regions_promise": promise_of("merge", regions, cut_off=True)}
 
     def _gives(self) -> dict[str, tuple[str, ...]]:
         """What is given without the store, and by which rules: up to three names each."""
@@ -320,7 +309,7 @@ class LiveFrames:
         is_adaptive = isinstance(limit, Adaptive)
         choice = node.control.deciding(rule.rule_id) if is_adaptive else None
         allowed, denied, shadow = (0.0, 0.0, 0.0) if seen is None else seen
-        row = {
+        row: Frame = {
             "rule": rule.rule_id,
             "limit": ", ".join(map(limit_in_words, rule.limits)),
             "by": " and ".join(_part(part.kind, part.name) for part in rule.identifier.parts),
@@ -334,7 +323,28 @@ class LiveFrames:
             "denied": round(denied, 2),
             "shadow_denied": round(shadow, 2),
         }
-        return row if self._store_was_up else row | {"gives": self._given(rule.on_error)}
+        return rule_row(row | self._instead(rule.on_error))
+
+    def _checks(self, seen: RuleRates | None) -> Frame:
+        """Checks that name no rule, as one more."""
+        row: Frame = {
+            "rule": None,
+            "limit": "what each check names",
+            "by": "key",
+            "algorithm": self._node.active_algorithm,
+            "adaptive": self._node.is_adaptive,
+            "choice": None,
+            "mode": "enforced",
+            "percent": 100,
+            "allowed": 0.0 if seen is None else round(seen.allowed, 2),
+            "denied": 0.0 if seen is None else round(seen.denied, 2),
+            "shadow_denied": 0.0,
+        }
+        return rule_row(row | self._instead(None))
+
+    def _instead(self, on_error: str | None) -> Frame:
+        """While the store is down: what is admitted without it."""
+        return {} if self._store_was_up else {"gives": self._given(on_error)}
 
     def _mode(self, rule: Rule) -> str:
         if self._node.kill_switch.is_off(rule.rule_id):
@@ -351,7 +361,7 @@ class LiveFrames:
         identity = seen.identity
         you = identity.id == self._node.board.identity.id
         figures = own if you else self._others.get(identity.id)
-        return {
+        row: Frame = {
             "id": identity.id,
             "address": identity.address,
             "state": seen.state,
@@ -367,6 +377,7 @@ class LiveFrames:
             "shards": None if figures is None else figures.engine.get("etcd_shards"),
             "epoch": figures and figures.epoch,
         }
+        return node_row(row, alone=self._alone)
 
     async def _blocked(self) -> Frame:
         """Bans first, then those that were denied most."""
@@ -422,7 +433,9 @@ def _thresholds(node: Node) -> Frame:
 
 
 def _part(kind: str, name: str) -> str:
-    return f"{kind} {name}" if kind in {"header", "descriptor", "path"} and name else kind
+    if kind in {"header", "descriptor", "path"} and name:
+        return f"{kind} {name}"
+    return "IP address" if kind == "ip_address" else kind.replace("_", " ")
 
 
 def _short(problem: Any) -> str | None:

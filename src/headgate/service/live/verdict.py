@@ -23,6 +23,8 @@ WITHOUT_IT: Final = {
     "an error": ("answers with an error", "answer with an error"),
 }
 """What rules do that give no share of their limits."""
+NOBODY_HAS: Final = "Nobody can use them until their windows end."
+"""Of units that got lost between regions."""
 NOTHING: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 
 
@@ -54,6 +56,8 @@ class Facts(NamedTuple):
     """Other regions that cannot be heard."""
     regions_promise: str = ""
     """What holds for limits that regions merge, as long as that lasts."""
+    rights_lost: int = 0
+    """Units that were lost between regions, if that was in the last hour."""
     draining: bool = False
     all_off: str | None = None
     """Why all limits are turned off, if they are."""
@@ -179,6 +183,10 @@ def _of_the_cluster(facts: Facts, now: float) -> list[Trouble]:
         headline = f"{'the region' if is_one else 'the regions'} {names} cannot be heard"
         text = f"{headline[0].upper()}{headline[1:]}. What holds: {facts.regions_promise}."
         found.append(Trouble("region-cut", "warn", headline, text))
+    if facts.rights_lost:
+        lost = units(facts.rights_lost)
+        text = f"{lost} of limits kept by escrow got lost between regions. {NOBODY_HAS}"
+        found.append(Trouble("rights-lost", "warn", "units got lost between regions", text))
     if facts.board_stale_for is not None and facts.store_down_for is None:
         text = (
             f"This node has not heard from the others for {span(facts.board_stale_for)}: "
@@ -204,6 +212,11 @@ def _of_the_cluster(facts: Facts, now: float) -> list[Trouble]:
 
 def _listed(names: tuple[str, ...]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def units(many: int) -> str:
+    """1 unit; 2,310 units."""
+    return "1 unit" if many == 1 else f"{many:,} units"
 
 
 def _number(value: float) -> str:

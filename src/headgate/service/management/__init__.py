@@ -1,7 +1,7 @@
 """The management API under `/api`: inspecting and changing a service.
 
-Each module is one topic: its router, and nothing else. `access` stands before all of them (who is asking, may they, is
-the body sound), `models` has the shapes. Every change goes through `audited_change`, which has it in the audit log
+Each module is one topic with its router. `access` comes before all of them (who is calling, with which role, is the
+body valid), `models` has the bodies. Every change goes through `audited_change`, which writes it to the audit log
 before it happens.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def routers(node: Node) -> list[APIRouter]:
-    """Health, metrics, and everything under `/api`; the last one answers for what is not there."""
-    from .routers import all_routers  # noqa: PLC0415 - health and metrics stand on this package
+    """Health, metrics, and everything under `/api`; the last one answers for unknown paths."""
+    from .routers import all_routers  # noqa: PLC0415 - health and metrics import this package
 
     return all_routers(node)

@@ -1,7 +1,7 @@
 """What every management endpoint checks first, in order: host, caller, role, an address in UTF-8, a valid body.
 
-Nothing of a request is read before the caller is known to be allowed, and nothing is looked up: whoever may not do
-something gets the same answer whether the thing exists or not.
+Nothing of a request is read, and nothing is looked up, before the caller is known to have access: without it, a caller
+gets the same answer whether the thing exists or not.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ NO_MORE: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 def needs(role: Role, also: Mapping[int, str] = NO_MORE) -> dict[str, Any]:
-    """What a route says about who may use it, and about what else can go wrong with it, by status."""
+    """A route's required role, and its further responses by status."""
     more = {status: {"description": text} for status, text in also.items()}
     return {"openapi_extra": {ROLE: role}, "responses": {**PROBLEMS, **more}}
 
@@ -79,13 +79,13 @@ def caller_of(request: Request) -> Caller:
 
 
 def guarded(node: Node) -> type[APIRoute]:
-    """The kind of route that all management endpoints of a node are."""
+    """The route class of all management endpoints of a node."""
 
     class GuardedRoute(APIRoute):
         """A route with access control."""
 
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            """The handler, with access control before it, and errors turned into problems."""
+            """The handler, with access control before it, and errors converted to problems."""
             inner = super().get_route_handler()
             role: Role = (self.openapi_extra or {})[ROLE]
 
@@ -122,19 +122,19 @@ def guarded(node: Node) -> type[APIRoute]:
 
 
 async def require_sound_body(request: Request) -> None:
-    """Refuse bodies that are too large, not JSON, nested too deep, or that name a field twice."""
+    """Refuse bodies that are too large, not JSON, nested too deep, or that have duplicate fields."""
     if request.method not in WITH_BODY:
         return
     body = await read_body(request, MAX_BODY)
-    request._body = body  # Where Starlette keeps a body that was read, and what it says.
+    request._body = body  # Starlette caches a body and its content in these attributes.
     if body:
         request._json = read_strictly(body)
 
 
 def read_strictly(body: bytes) -> Any:
-    """What a body says.
+    """Parse a body.
 
-    Python's own reader takes numbers that are none in JSON, and has no words for those that are too long.
+    Python's own parser accepts numbers that are not valid JSON, and has no clear message for those that are too long.
     """
     strictly(body)
     try:
@@ -147,7 +147,7 @@ def read_strictly(body: bytes) -> Any:
 
 
 def problem_of(error: Exception) -> ProblemError:
-    """An error of ours as a problem."""
+    """One of our errors as a problem."""
     if isinstance(error, ProblemError):
         return error
     if isinstance(error, UsageError):

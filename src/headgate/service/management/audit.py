@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class AuditResponse(ResponseModel):
-    """The newest entries of this process, the newest first."""
+    """The newest entries of this process, newest first."""
 
     node: str
     durable: bool
-    """Whether they are in a file."""
+    """Whether they are stored in a file."""
     head: str
     """The hash of the newest entry; keep it elsewhere to detect whether the end of the file was cut off."""
     entries: list[dict[str, Any]]
@@ -33,7 +33,7 @@ def router(node: Node) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
         before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     ) -> AuditResponse:
-        """The changes that were made through this process. Every process has its own log.
+        """Changes made through this process. Every process has its own log.
 
         `headgate audit` reads the files.
         """

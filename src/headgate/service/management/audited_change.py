@@ -1,4 +1,4 @@
-"""How every change is made: written to the audit log, then to the board, then acknowledged."""
+"""How every change is made: recorded in the audit log, then on the board, then acknowledged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def changing(
     after: Any = None,
     reason: str = "",
 ) -> AsyncIterator[None]:
-    """Write the change to the audit log; it is made inside the block."""
+    """Record the change in the audit log; it is made inside the block."""
     change = AuditedChange(action=action, target=target, before=before, after=after, reason=reason)
     async with node.audit.change(caller_of(request), change):
         yield

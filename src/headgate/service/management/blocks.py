@@ -48,7 +48,7 @@ class BanResponse(ResponseModel):
 
     @classmethod
     def of(cls, ban: Ban) -> BanResponse:
-        """A ban of the board."""
+        """From a ban of the board."""
         return cls(
             key=ban.key,
             until=None if ban.until_us is None else moment(ban.until_us),
@@ -59,7 +59,7 @@ class BanResponse(ResponseModel):
 
 
 class BansResponse(ResponseModel):
-    """Every ban that holds now."""
+    """All bans in force."""
 
     bans: list[BanResponse]
 
@@ -85,7 +85,7 @@ def router(node: Node) -> APIRouter:
 
     @made.put("/bans/{key:key}", summary="Ban a key", **needs("operator"))
     async def put(request: Request, key: Key, body: BanBody) -> BanResponse:
-        """Deny every check of this key, here at once and elsewhere within a second, for `ttl` seconds or for good."""
+        """Deny every check of this key, here at once and elsewhere within a second, for `ttl` seconds or for ever."""
         now_us = node.board.now_us()
         until_us = None if body.ttl is None else now_us + max(1, round(body.ttl * 1_000_000))
         name = caller_of(request).name
@@ -106,7 +106,7 @@ def router(node: Node) -> APIRouter:
 
     @made.delete("/bans/{key:key}", summary="Lift a ban", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
-        """Its limit is all that holds for it again."""
+        """Remove a ban: only limits apply to the key again."""
         before = node.board.view_now().bans.get(key)
         if before is None:
             raise ProblemError(NOT_FOUND, "this key is not banned")
@@ -138,7 +138,7 @@ def _banned(node: Node) -> list[BlockResponse]:
 
 
 async def limited_keys(node: Node) -> list[Block]:
-    """The keys that a limit denies, here or elsewhere; of two that speak of one key, the one that ends later."""
+    """The keys that a limit denies, here or elsewhere; of two blocks of one key, the one that ends later."""
     own = node.recorder.blocks(node.board.offset_us)
     found: dict[str, Block] = {}
     for block in [*await node.board.blocks(), *own]:

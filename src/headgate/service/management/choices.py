@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..node import Node
 
 EVERYTHING = "*"
-"""How the overall choice is called in addresses; a rule is called by its id."""
+"""The name of the overall choice in addresses; a rule goes by its id."""
 US = 1_000_000
 
 
@@ -44,14 +44,14 @@ class ChoiceResponse(ResponseModel):
 
 
 class ChoicesResponse(ResponseModel):
-    """The choice for everything, and those for rules with an adaptive limit."""
+    """The overall choice, and those of rules with an adaptive limit."""
 
     overall: ChoiceResponse
     rules: dict[str, ChoiceResponse]
 
 
 class PinBody(RequestModel):
-    """What to pin, and for how long; until it is unpinned, if nothing is said."""
+    """What to pin, and for how long; by default until it is unpinned."""
 
     algorithm: Annotated[str, Field(max_length=64)]
     ttl: Ttl | None = None
@@ -91,9 +91,9 @@ def router(node: Node) -> APIRouter:
 
     @made.put("/choice/{key:key}", summary="Pin an algorithm", **needs("operator"))
     async def put(request: Request, key: Key, body: PinBody) -> ChoiceResponse:
-        """Let one algorithm decide whatever the traffic is like: `*` for everything, or the id of a rule.
+        """Let one algorithm decide regardless of the traffic: `*` for everything, or the id of a rule.
 
-        It holds here at once and on all nodes within a second. A rule's own pin goes before that of everything.
+        It takes effect here at once and on all nodes within a second. A rule's own pin wins over the overall one.
         """
         rule = _rule_of(node, key)
         if body.algorithm not in CANDIDATES:
@@ -106,7 +106,7 @@ def router(node: Node) -> APIRouter:
             request,
             "choice.pin",
             key,
-            before=_told(node.control.known(rule)),
+            before=_audited(node.control.known(rule)),
             after={"algorithm": body.algorithm, "ttl": body.ttl},
             reason=body.reason,
         ):
@@ -125,7 +125,7 @@ def router(node: Node) -> APIRouter:
         if not before.pinned:
             raise ProblemError(NOT_FOUND, "there is no pin")
         async with changing(
-            node, request, "choice.unpin", key, before=_told(before), reason=reason
+            node, request, "choice.unpin", key, before=_audited(before), reason=reason
         ):
             await node.board.propose(lambda: node.control.unpin(rule, node.board.now_us()))
         return choice_response(node, rule)
@@ -134,7 +134,7 @@ def router(node: Node) -> APIRouter:
 
 
 def _rule_of(node: Node, scope: str) -> str:
-    """The rule that an address names."""
+    """The rule in an address."""
     if scope == EVERYTHING:
         return OVERALL
     if scope in node.rule_traffic.adaptive:
@@ -144,5 +144,5 @@ def _rule_of(node: Node, scope: str) -> str:
     )
 
 
-def _told(choice: Choice) -> dict[str, str | None]:
+def _audited(choice: Choice) -> dict[str, str | None]:
     return {"algorithm": choice.algorithm, "pinned_by": choice.pinned_by or None}

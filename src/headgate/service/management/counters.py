@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .key_states import States
 
 LOOK_FOR = 0.5
-"""Seconds for which a reset searches for a key's other states before it returns a cursor."""
+"""How long a reset searches for a key's other states before it returns a cursor, in seconds."""
 
 
 class CounterResponse(ResponseModel):
@@ -44,22 +44,22 @@ class CounterResponse(ResponseModel):
     algorithm: str
     count: int
     limit: int | None
-    """`null`, like `remaining`, where it is not known what the key was last counted by."""
+    """`null`, like `remaining`, if it is not known what the key was last counted by."""
     remaining: int | None
     window_ms: int
     idle_at: str
-    """When it is as if the key had never been used."""
+    """When the key will count as unused."""
 
 
 class CountersResponse(ResponseModel):
-    """Some counters, and how to get the next ones; an empty cursor is the end."""
+    """Some counters, and the cursor of the next page; empty at the end."""
 
     counters: list[CounterResponse]
     cursor: str
 
 
 class ForgottenResponse(ResponseModel):
-    """A state that was forgotten."""
+    """A state that was reset."""
 
     rule: str | None
     algorithm: str
@@ -67,7 +67,7 @@ class ForgottenResponse(ResponseModel):
 
 
 class ResetResponse(ResponseModel):
-    """What was reset, and the cursor to continue with; an empty cursor is the end."""
+    """What was reset, and the cursor to continue with; empty at the end."""
 
     reset: list[ForgottenResponse]
     cursor: str
@@ -84,9 +84,9 @@ def router(node: Node) -> APIRouter:
         rule: Annotated[str | None, Query(max_length=256)] = None,
         limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
     ) -> CountersResponse:
-        """Keys in use, a page at a time.
+        """Keys in use, page by page.
 
-        A page may be short, or empty, and not be the last: that is when the cursor is empty.
+        A page may be short or even empty without being the last: only an empty cursor marks the end.
         """
         page = await _listed(node, prefix, _inside(cursor), limit)
         found = [one for one in page.entries if rule is None or one.rule == rule]
@@ -95,11 +95,11 @@ def router(node: Node) -> APIRouter:
 
     @made.post("/reset", summary="Reset a key's usage", **needs("operator"))
     async def reset(request: Request, body: ResetBody) -> ResetResponse:
-        """Forget what a key has used: of a `rule`, of a `window` and `algorithm`, or everything. Says what it was.
+        """Forget what a key has used: of a `rule`, of a `window` and `algorithm`, or everything; returns what it was.
 
-        Everything that holds for the key by default, by its own limit and by rules is forgotten at once. What other
-        checks have named must be looked for among all keys, half a second at a time: send the same again with `cursor`,
-        until that is empty.
+        Counts under the default, under the key's own limit and under rules are reset at once. Limits that other checks
+        have named must be searched for among all keys, half a second at a time: repeat the request with `cursor` until
+        it is empty.
         """
         require_key(body.key)
         engine = node.limiter.engine
@@ -118,7 +118,7 @@ def router(node: Node) -> APIRouter:
             before=[{"rule": rule, "limit": repr(limit)} for rule, limit in states],
             reason=body.reason,
         ):
-            for (rule, _), limit in meant.items():  # Also what came into use just now.
+            for (rule, _), limit in meant.items():  # Including what came into use just now.
                 await engine.reset(body.key, limit, rule)
         node.recorder.unblock(body.key)
         return ResetResponse(
@@ -133,7 +133,7 @@ def router(node: Node) -> APIRouter:
 
 
 async def _listed(node: Node, prefix: str, cursor: str, limit: int) -> KeyPage:
-    """A page of keys. An engine in memory sorts them, so it does that beside the event loop."""
+    """A page of keys. The memory engine sorts them, so that runs in a thread."""
     engine = node.limiter.engine.unguarded
     if isinstance(engine, MemoryEngine):
         return await asyncio.to_thread(engine.list_keys, prefix, cursor, limit)
@@ -141,7 +141,7 @@ async def _listed(node: Node, prefix: str, cursor: str, limit: int) -> KeyPage:
 
 
 async def _states(node: Node, body: ResetBody) -> tuple[States, str]:
-    """Which states are meant, and where to look for more."""
+    """The states to reset, and where to search for more."""
     if body.rule is not None:
         if body.window is not None or body.algorithm is not None:
             raise ProblemError(
@@ -168,7 +168,7 @@ async def _states(node: Node, body: ResetBody) -> tuple[States, str]:
 
 
 async def _recounted(node: Node, entry: KeyEntry) -> KeyEntry:
-    """The entry by the limit that holds for its key now, where the engine did not know which that is."""
+    """The entry by the limit currently in force for its key, if the engine did not know its limit."""
     for limit in _holding(node, entry):
         if (limit.name, limit.window_us) == (entry.algorithm, entry.window_us):
             used, _ = await node.limiter.engine.usage(entry.key, limit, entry.rule)
@@ -177,7 +177,7 @@ async def _recounted(node: Node, entry: KeyEntry) -> KeyEntry:
 
 
 def _holding(node: Node, entry: KeyEntry) -> Sequence[Limit]:
-    """What holds for a key by its rule, or else by what people have set for it, or by default."""
+    """The limits in force for a key: by its rule, by its own settings, or by default."""
     if entry.rule is None:
         own = node.board.view.limits.get(entry.key)
         return [node.default_limit] if own is None else [own, node.default_limit]
@@ -188,7 +188,7 @@ def _holding(node: Node, entry: KeyEntry) -> Sequence[Limit]:
 
 
 async def _found(node: Node, key: str, cursor: str) -> tuple[States, str]:
-    """All other states of a key that are found within a time limit, and the cursor to continue with."""
+    """All other states of a key found within a time limit, and the cursor to continue with."""
     found: States = []
     ends = time.monotonic() + LOOK_FOR
     while True:
@@ -202,7 +202,7 @@ async def _found(node: Node, key: str, cursor: str) -> tuple[States, str]:
 
 
 def _limits_of(node: Node, entry: KeyEntry) -> list[Limit]:
-    """Limits that find the state of an entry. What a rule counts by the calendar only the rule can say."""
+    """Limits that lead to the state of an entry. Calendar limits are known only to their rule."""
     if entry.rule is not None:
         with suppress(ProblemError):
             return limits_of_rule(node, entry.rule)
@@ -224,7 +224,7 @@ def _shown(entry: KeyEntry) -> CounterResponse:
 
 
 def _outside(cursor: str) -> str:
-    """A cursor that survives in an address."""
+    """A cursor that is safe in an address."""
     return urlsafe_b64encode(cursor.encode()).decode()
 
 

@@ -14,6 +14,7 @@ from ...charge import Charge, ChargeSet as Asked, require_key
 from ...charge_kind import ChargeKind
 from ...decision import Decision
 from ...errors import UsageError
+from ...regions.escrow_guard import ESCROW
 from ..http.bodies import MAX_DESCRIPTORS, DecideBody, answer_of, encode
 from ..http.described_request import incoming_from
 from .access import guarded, needs
@@ -31,7 +32,7 @@ Pair = Annotated[list[str], Field(min_length=2, max_length=2)]
 
 
 class RequestBody(RequestModel):
-    """What is known of a request; as for `POST /decide`, which takes the same and no more."""
+    """The description of a request, with the same fields as `POST /decide`."""
 
     method: str = "GET"
     path: str = "/"
@@ -45,7 +46,7 @@ class RequestBody(RequestModel):
 
 
 class ExplainBody(RequestModel):
-    """Either a request, for the rules, or a key with what a check would name."""
+    """Either a request, for the rules, or a key with the parameters of a check."""
 
     request: RequestBody | None = None
     key: Annotated[str, Field(min_length=1, max_length=8_192)] | None = None
@@ -60,19 +61,21 @@ class KeyRightsResponse(ResponseModel):
     """The rights of this region in the window of one key."""
 
     limit: int
-    """What all regions may admit together."""
+    """The units that all regions together may admit."""
     share: int
-    """What it began with."""
+    """The units that it started with."""
     received: dict[str, int]
-    """What others have granted to it."""
+    """Units granted to it by others."""
     given: dict[str, int]
-    """What it has granted to others."""
+    """Units that it granted to others."""
     admitted: int
     left: int
+    said: str
+    """The same in words."""
 
 
 class ExplainResponse(ResponseModel):
-    """What would be answered now, when it will pass, and why."""
+    """What the answer would be now, when it will pass, and why."""
 
     allowed: bool
     passes_after: float | None
@@ -80,15 +83,15 @@ class ExplainResponse(ResponseModel):
     why: str
     limit: LimitResponse | None = None
     limit_from: Literal["override", "key", "check", "default", "rules"]
-    """Who says which limit holds."""
+    """Where the limit comes from."""
     answers: list[dict[str, Any]]
-    """What every limit that applies would answer."""
+    """The answer of every limit that applies."""
     trace: dict[str, Any] | None = None
     """For a request: every rule, and why it applies or not."""
     admitted_by_region: dict[str, dict[str, int]] | None = None
-    """For a request: what each region has admitted of limits that regions merge, as far as it counts, by rule."""
+    """For a request: what each region has admitted of merged limits, as far as it still counts, by rule."""
     rights: dict[str, KeyRightsResponse] | None = None
-    """For a request: the rights of this region in limits that are kept by escrow, by rule."""
+    """For a request: the rights of this region in limits with escrow, by rule."""
 
 
 def router(node: Node) -> APIRouter:
@@ -98,9 +101,9 @@ def router(node: Node) -> APIRouter:
 
     @made.post("/explain", summary="Explain what the answer would be", **needs("viewer"))
     async def explain(body: ExplainBody) -> ExplainResponse:
-        """Takes nothing. With `request`, every rule says whether it applies.
+        """Takes nothing. With `request`, every rule shows whether it applies.
 
-        With `key`, the limit that holds for it does.
+        With `key`, the limit in force for it is used.
         """
         if (body.request is None) is (body.key is None):
             raise UsageError("give either request, for the rules, or key, for a check")
@@ -153,19 +156,27 @@ async def _admitted(node: Node, charges: tuple[Charge, ...]) -> dict[str, dict[s
 
 
 async def _rights(node: Node, charges: tuple[Charge, ...]) -> dict[str, KeyRightsResponse] | None:
-    """What this region may admit, and where that came from."""
-    rights = None if node.exchange is None else node.exchange.rights
-    if rights is None:
-        return None
+    """By rule; `None` if no rule is kept by escrow."""
     found: dict[str, KeyRightsResponse] = {}
     for charge in charges:
         for limit in charge.limits:
-            if charge.rule is None or limit.consistency != "escrow":
-                continue
-            if isinstance(limit, FixedWindow):
-                held = await rights.rights_of(limit, charge.rule, charge.key)
-                found[charge.rule] = KeyRightsResponse(**held._asdict())
+            rights = await rights_in(node, limit, charge.rule, charge.key)
+            if rights is not None and charge.rule is not None:
+                found[charge.rule] = rights
     return found or None
+
+
+async def rights_in(
+    node: Node, limit: Limit, rule: str | None, key: str
+) -> KeyRightsResponse | None:
+    """What this region may admit, and where that came from; `None` for limits that are not kept by escrow."""
+    rights = None if node.exchange is None else node.exchange.rights
+    if rights is None or rule is None or limit.consistency != ESCROW:
+        return None
+    if not isinstance(limit, FixedWindow):
+        return None
+    held = await rights.rights_of(limit, rule, key)
+    return KeyRightsResponse(**held._asdict(), said=held.in_words())
 
 
 async def _of_key(node: Node, body: ExplainBody) -> ExplainResponse:
@@ -196,7 +207,7 @@ async def _of_key(node: Node, body: ExplainBody) -> ExplainResponse:
 
 
 def _ban_on(node: Node, charges: tuple[Charge, ...]) -> Decision | None:
-    """What the guard would answer if these were taken, not only looked at: a denial if a key is banned."""
+    """The guard's answer if these were taken instead of peeked: a denial if a key is banned."""
     answer = node.key_settings.before(Asked(charges))
     return answer if isinstance(answer, Decision) else None
 
@@ -227,6 +238,6 @@ def _limit(
 
 
 def _plain(decision: Decision) -> dict[str, Any]:
-    """An answer as the check API would tell it."""
+    """An answer in the form of the check API."""
     fields: dict[str, Any] = json.loads(encode(answer_of(decision)))
     return fields

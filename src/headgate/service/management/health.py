@@ -1,10 +1,10 @@
 """`/health`, `/health/live`, `/health/ready`: for load balancers and people.
 
-No token is needed, and nothing secret is said.
+No token is needed, and nothing secret is shown.
 
-A node is **live** as long as it answers. It is **ready** until it has been told to end; a store that is away does not
-change that, because the node still answers, as its rules say. `status` tells how well it can do its work. Load
-balancers often ask by HEAD: the same answer, without a body.
+A node is **live** as long as it answers. It is **ready** until it is told to end; an outage of the store does not
+change that, because the node still answers according to its rules. `status` shows how well it works. Load balancers
+often use HEAD: the same answer, without a body.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 
 class StoreResponse(ResponseModel):
-    """What the counts are in, and whether it answers."""
+    """What stores the counts, and whether it answers."""
 
     kind: str
-    """`memory` when it is this process, `redis`, `etcd`, or `headgate` for other nodes."""
+    """`memory` for this process, `redis`, `etcd`, or `headgate` for other nodes."""
     state: Literal["up", "down"]
 
 
 class HealthResponse(ResponseModel):
-    """How a node is."""
+    """The state of a node."""
 
     status: Literal["ok", "degraded", "draining"]
     store: StoreResponse
     redis: Literal["connected", "unreachable", "memory"]
-    """The state of the store, whatever kind it is, as it was told before `store` was there."""
+    """The state of the store, of any kind; kept for clients from before `store` existed."""
     board: Literal["ok", "stale"]
     rules: Literal["ok", "alarm", "stale", "none"]
-    """`alarm` while they are the newest, and the change that made them looks like a mistake."""
+    """`alarm` if they are the newest, but the last change looks like a mistake."""
     nodes: int
     version: str
 
@@ -61,7 +61,7 @@ def health_router(node: Node) -> APIRouter:
     @made.head("/health", include_in_schema=False)
     @made.get("/health", summary="The state of the service")
     async def health() -> HealthResponse:
-        """`degraded` when the store does not answer or rules are out of date; the status code is 200 in any case."""
+        """`degraded` if the store does not answer or rules are out of date; the status code is always 200."""
         return health_of(node)
 
     @made.head("/health/live", include_in_schema=False)
@@ -77,7 +77,7 @@ def health_router(node: Node) -> APIRouter:
         responses={503: {"description": "It is shutting down", "model": ReadyResponse}},
     )
     async def ready(response: Response) -> ReadyResponse:
-        """503 from the moment that the process was told to end."""
+        """503 from the moment that the process is told to end."""
         if node.draining:
             response.status_code = 503
             return ReadyResponse(status="draining")
@@ -87,7 +87,7 @@ def health_router(node: Node) -> APIRouter:
 
 
 def health_of(node: Node) -> HealthResponse:
-    """How a node is now."""
+    """The current state of a node."""
     is_up = not node.settings.shared_engine or node.store_problem is None
     redis: Literal["connected", "unreachable", "memory"] = "memory"
     if node.settings.shared_engine:

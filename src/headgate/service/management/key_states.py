@@ -1,4 +1,4 @@
-"""Which states a key can have: what is looked at, and what is forgotten."""
+"""The states that a key can have: for inspection and for reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..node import Node
 
 States: TypeAlias = "list[tuple[str | None, Limit]]"
-"""Rules, or none, and limits: what finds the states of a key."""
+"""Pairs of rule (or `None`) and limit, which identify the states of a key."""
 
 
 def rule_named(node: Node, rule_id: str) -> Rule:
@@ -35,13 +35,13 @@ def limits_of_rule(node: Node, rule_id: str) -> list[Limit]:
 
 
 def limits_for(node: Node, rule: Rule, key: str) -> Sequence[Limit]:
-    """What a rule counts a key by: an override, or what the rule says."""
+    """The limits by which a rule counts a key: an override, or the rule's own."""
     own = node.board.view.rule_limits.get(rule.rule_id, {}).get(key)
     return rule.overrides.get(key, rule.limits) if own is None else (own,)
 
 
 def known_states(node: Node, key: str) -> States:
-    """The states that hold for a key by what this node knows: by default, by its own limit, by rules."""
+    """The states of a key that this node knows: by default, by its own limit, by rules."""
     own = node.board.view.limits.get(key)
     known: States = [(None, node.default_limit), *([] if own is None else [(None, own)])]
     for rule in () if node.rules is None else node.rules.rules:

@@ -1,8 +1,7 @@
-"""Keys in addresses: any text at all, percent-encoded.
+"""Keys in addresses: arbitrary text, percent-encoded.
 
-Starlette's own `path` ends at a line feed, and a key may hold one; and what is no UTF-8 reaches us as U+FFFD, which is
-another key than the one that was meant. So keys have a converter of their own, `{key:key}`, and an address that is no
-text is refused.
+Starlette's `path` converter stops at a line feed, which a key may contain; and invalid UTF-8 arrives as U+FFFD, which
+is another key than intended. So keys have their own converter, `{key:key}`, and an address that is not text is refused.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ Key = Annotated[str, Path(min_length=1, max_length=8_192, description="The key, 
 
 
 class KeyConvertor(Convertor[str]):
-    """Everything up to the end, whatever it is."""
+    """Matches everything up to the end."""
 
     regex = r"(?s:.*)"
 
     def convert(self, value: str) -> str:
-        """As it is."""
+        """Unchanged."""
         return value
 
     def to_string(self, value: str) -> str:
-        """As it is."""
+        """Unchanged."""
         return value
 
 
@@ -39,7 +38,7 @@ register_url_convertor("key", KeyConvertor())
 
 
 def require_text(request: Request) -> None:
-    """Refuse an address that is not UTF-8 once its percent signs are decoded."""
+    """Refuse an address that is not UTF-8 after percent-decoding."""
     scope = request.scope
     try:
         for part in (scope.get("raw_path") or b"", scope["query_string"]):

@@ -32,9 +32,9 @@ class KillSwitchResponse(ResponseModel):
     reason: str
     """Why everything is off."""
     rules: dict[str, str]
-    """Rules that are off, with the reason of each."""
+    """Rules that are off, each with its reason."""
     file: bool
-    """Whether it is kept in a file, so that it outlives this process and holds for all of its workers."""
+    """Whether it is stored in a file, so that it survives this process and applies to all of its workers."""
 
     @classmethod
     def of(cls, node: Node) -> KillSwitchResponse:
@@ -69,17 +69,17 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/kill-switch", summary="Which limits are turned off", **needs("viewer"))
     async def get() -> KillSwitchResponse:
-        """Those of this node; every node has its own switch."""
+        """The switch of this node; every node has its own."""
         return KillSwitchResponse.of(node)
 
     @made.put("/kill-switch", summary="Turn all limits off", **needs("operator"))
     async def put(request: Request, body: KillSwitchBody) -> KillSwitchResponse:
-        """Every request passes, and none is counted; bans do not hold either."""
+        """Every request passes, and none is counted; bans do not apply either."""
         return await turn_off(request, EVERYTHING, body.reason)
 
     @made.delete("/kill-switch", summary="Turn all limits on", **needs("operator"))
     async def delete(request: Request, reason: Why = "") -> Removed:
-        """Limits hold again, but for rules that are off themselves."""
+        """Limits apply again, except for rules that are off themselves."""
         return await turn_on(request, EVERYTHING, reason)
 
     @made.put(
@@ -93,7 +93,7 @@ def router(node: Node) -> APIRouter:
 
     @made.delete("/kill-switch/{rule_id}", summary="Turn them on again", **needs("operator"))
     async def delete_rule(request: Request, rule_id: RuleId, reason: Why = "") -> Removed:
-        """The rule limits as it says."""
+        """The rule's limits apply again."""
         return await turn_on(request, rule_id, reason)
 
     return made

@@ -31,7 +31,7 @@ class LimitsResponse(ResponseModel):
     per_key_limits: dict[str, int]
     """Units per window, by key."""
     key_limits: dict[str, KeyLimitResponse]
-    """The same, with all that is known of each."""
+    """The same, with all details."""
 
 
 def router(node: Node) -> APIRouter:
@@ -53,7 +53,7 @@ def router(node: Node) -> APIRouter:
 
     @made.put("/limits/{key:key}", summary="Give a key its own limit", **needs("operator"))
     async def put(request: Request, key: Key, body: LimitBody) -> KeyLimitResponse:
-        """It holds here at once and on all nodes within a second, whatever limit a check names, until it is removed."""
+        """It applies at once here and within a second on all nodes, whatever limit a check names, until removed."""
         entry = key_limit(node, key, body, by=caller_of(request).name)
         shown = KeyLimitResponse.of_entry(entry)
         before = node.board.view.key_limits.get(key)
@@ -72,7 +72,7 @@ def router(node: Node) -> APIRouter:
 
     @made.delete("/limits/{key:key}", summary="Remove a key's own limit", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "") -> Removed:
-        """The default holds for this key again, or what a check names."""
+        """The default applies to this key again, or the limit that a check names."""
         before = node.board.view.key_limits.get(key)
         if before is None:
             raise ProblemError(NOT_FOUND, "this key does not have its own limit")
@@ -91,7 +91,7 @@ def named_limit(
     algorithm: str | None,
     burst: int | None,
 ) -> Limit:
-    """The limit that these name; what is not said is as for a check that does not say it."""
+    """The limit with these parameters; missing ones are as for a check without them."""
     spec = (
         UNSET if limit is None else limit,
         UNSET if window is None else window,
@@ -110,7 +110,7 @@ def key_limit(
     until_us: int | None = None,
     rule: str | None = None,
 ) -> KeyOverride:
-    """The entry for the board of a limit for one key."""
+    """The board's entry for a per-key limit."""
     named = {name: getattr(body, name) for name in ("limit", "window", "algorithm", "burst")}
     return KeyOverride(
         key=key,

@@ -1,6 +1,6 @@
-"""`/metrics`: the figures for Prometheus, in its text format or in OpenMetrics.
+"""`/metrics`: for Prometheus, in its text format or in OpenMetrics.
 
-And the traffic for those who accept JSON.
+Clients that accept JSON get the traffic instead.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 
 class MetricCollector(Collector):
-    """Figures in the shape of Prometheus' client."""
+    """Figures in the form of Prometheus' client library."""
 
     def __init__(self, figures: Callable[[], Figures]) -> None:
         self._figures = figures
 
     def describe(self) -> list[Family]:
-        """Nothing is promised beforehand; else registering would already collect."""
+        """Empty: otherwise registering would already collect."""
         return []
 
     def collect(self) -> Iterator[Family]:
-        """Every metric that has something to say, in the order of the list."""
+        """All metrics with values, in the order of the list."""
         figures = self._figures()
         for metric in METRICS:
             rows = figures.get(metric.name)
@@ -59,7 +59,7 @@ def _family(metric: Metric, rows: Any) -> Family:
 
 
 def _cumulated(metric: Metric, counts: list[int]) -> list[tuple[str, float]]:
-    """A histogram's buckets as Prometheus wants them: each with everything below it."""
+    """A histogram's buckets in cumulative form, as Prometheus requires."""
     buckets = []
     below = 0
     for bound, count in zip([*map(repr, metric.buckets), "+Inf"], counts, strict=True):
@@ -82,9 +82,9 @@ def metrics_router(node: Node, figures: Callable[[], Figures]) -> APIRouter:
         **needs("viewer"),
     )
     async def metrics(request: Request) -> Any:
-        """In Prometheus' text format, of all workers together.
+        """All metrics of all workers, in Prometheus' text format.
 
-        For those who accept JSON, the same as `/api/traffic`.
+        Clients that accept JSON get the same as from `/api/traffic`.
         """
         accept = request.headers.get("accept", "")
         if "application/json" in accept and "text/" not in accept:

@@ -1,6 +1,6 @@
 """The bodies of the management API. Unknown fields are refused.
 
-Times are ISO 8601 in UTC; lengths of time that are sent are seconds, those that come back say their unit.
+Times are ISO 8601 in UTC; durations in requests are seconds, those in responses have a unit in their name.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Ttl = Annotated[float, Field(gt=0, le=MAX_TTL, allow_inf_nan=False, description=
 
 
 class RequestModel(BaseModel):
-    """Something that a caller sends."""
+    """The base of request bodies."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class ResponseModel(BaseModel):
-    """Something that a caller gets."""
+    """The base of response bodies."""
 
 
 class LimitBody(RequestModel):
@@ -39,13 +39,13 @@ class LimitBody(RequestModel):
 
     limit: Annotated[int, Field(ge=0, le=2**53 - 1)]
     window: Annotated[float, Field(gt=0, le=MAX_TTL, allow_inf_nan=False)] | None = None
-    """Seconds; as the default, if nothing is said."""
+    """Seconds; the default window if not given."""
     algorithm: Annotated[str, Field(max_length=64)] | None = None
     burst: Annotated[int, Field(ge=1, le=2**53 - 1)] | None = None
     reason: Reason = ""
 
     def rate(self, default_window: float) -> str:
-        """The rate that it names, as it is kept."""
+        """The rate in its stored form."""
         window = default_window if self.window is None else self.window
         return str(Rate(self.limit, window, self.burst))
 
@@ -55,18 +55,18 @@ class OverrideBody(LimitBody):
 
     ttl: Ttl
     rule: RuleName | None = None
-    """The rule whose limits it replaces; without one, it is for checks."""
+    """The rule whose limits it replaces; without one, it applies to checks."""
 
 
 class BanBody(RequestModel):
-    """Why a key is banned, and for how long; for ever, if nothing is said."""
+    """Why a key is banned, and for how long; permanently by default."""
 
     ttl: Ttl | None = None
     reason: Reason = ""
 
 
 class ResetBody(RequestModel):
-    """What is to be forgotten of a key. With neither rule nor window: everything that is found."""
+    """What to reset for a key. With neither rule nor window: everything that is found."""
 
     key: Annotated[str, Field(min_length=1, max_length=8_192)]
     rule: Annotated[str, Field(max_length=256)] | None = None
@@ -74,7 +74,7 @@ class ResetBody(RequestModel):
     window: Annotated[float, Field(gt=0, le=MAX_TTL, allow_inf_nan=False)] | None = None
     reason: Reason = ""
     cursor: Annotated[str, Field(max_length=65_536)] = ""
-    """To look on where an earlier answer has left off."""
+    """Continues the search of an earlier answer."""
 
 
 class LimitResponse(ResponseModel):
@@ -92,7 +92,7 @@ class LimitResponse(ResponseModel):
 
 
 class KeyLimitResponse(LimitResponse):
-    """What one key may do instead of the default, or instead of a rule's limits."""
+    """A key's limit, instead of the default or of a rule's limits."""
 
     rule: str | None = None
     by: str
@@ -102,7 +102,7 @@ class KeyLimitResponse(LimitResponse):
 
     @classmethod
     def of_entry(cls, entry: KeyOverride) -> KeyLimitResponse:
-        """An entry of the board."""
+        """From an entry of the board."""
         return cls(
             **_numbers(entry.limit),
             rule=entry.rule,
@@ -114,19 +114,19 @@ class KeyLimitResponse(LimitResponse):
 
 
 class Removed(ResponseModel):
-    """What was there has been removed."""
+    """Confirms a removal."""
 
     removed: Literal[True] = True
 
 
 def moment(at_us: int) -> str:
-    """An instant as it is shown."""
+    """A time in its displayed form."""
     at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def whole_ms(window_us: int) -> int:
-    """A window in milliseconds: the finest that a limit of a key or a check can have."""
+    """A window in milliseconds: the resolution of per-key limits and checks."""
     return -(-window_us // 1_000)
 
 

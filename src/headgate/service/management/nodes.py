@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 
 class ShardsResponse(ResponseModel):
-    """What a node decides, where keys are divided among nodes, and how its commits go. It is some seconds old."""
+    """The shards that a node decides, if keys are divided among nodes, and its commits. Some seconds old."""
 
     owned: int
     commit_p50_us: int | None
     """`null` without a commit in the last ten seconds."""
     commit_p99_us: int | None
     commit_age_us: int
-    """For how long the commit on its way has been so."""
+    """How long the current commit has been in flight."""
     unconfirmed: int
-    """Decisions that no commit holds yet."""
+    """Decisions that are in no confirmed commit yet."""
 
     @classmethod
     def of_figures(cls, figures: NodeFigures | None) -> ShardsResponse | None:
-        """What a node has told; nothing if it has no shards to tell of."""
+        """What a node has reported; `None` if it has no shards."""
         if figures is None or "etcd_shards" not in figures.engine:
             return None
         engine = figures.engine
@@ -43,7 +43,7 @@ class ShardsResponse(ResponseModel):
 
 
 class NodeResponse(ResponseModel):
-    """A node as the others see it."""
+    """A node as other nodes see it."""
 
     id: str
     address: str
@@ -57,15 +57,15 @@ class NodeResponse(ResponseModel):
     requests: int
     denied: int
     shards: ShardsResponse | None
-    """`null` where keys are not divided among nodes, or nothing is known of it."""
+    """`null` if keys are not divided among nodes, or nothing is known about them."""
 
 
 class NodesResponse(ResponseModel):
-    """All nodes, and how old that knowledge is."""
+    """All nodes, and how old that information is."""
 
     nodes: list[NodeResponse]
     free_shards: int | None
-    """Shards that no node decides; `null` where keys are not divided."""
+    """Shards without an owner; `null` if keys are not divided."""
     stale_seconds: float
     problem: str | None
 
@@ -76,9 +76,9 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/nodes", summary="List the nodes", **needs("viewer"))
     async def nodes() -> NodesResponse:
-        """Every process of the service that has been heard of.
+        """Every known process of the service.
 
-        One that is silent for its TTL is Down, and gone after four.
+        A node that is silent for its TTL is Down, and removed after four.
         """
         board, figures = node.board, await node.figures_by_node()
         free = figures[node.id].engine.get("etcd_free_shards")

@@ -20,7 +20,7 @@ METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 def unknown_router(node: Node, known: Sequence[APIRouter]) -> APIRouter:
-    """The last router under `/api`, behind those that know what they are asked."""
+    """The last router under `/api`, for paths that no other router knows."""
     router = APIRouter(route_class=guarded(node))
 
     @router.api_route(
@@ -37,7 +37,7 @@ def unknown_router(node: Node, known: Sequence[APIRouter]) -> APIRouter:
 
 
 def _methods_of(request: Request, known: Sequence[APIRouter]) -> set[str]:
-    """What can be done with the address."""
+    """The methods that exist for the address."""
     routes = (route for router in known for route in router.routes if isinstance(route, APIRoute))
     others = (route for route in routes if route.matches(request.scope)[0] is Match.PARTIAL)
     return {method for route in others for method in route.methods or ()}

@@ -22,7 +22,7 @@ OfRule = Annotated[RuleName | None, Query()]
 
 
 class OverridesResponse(ResponseModel):
-    """Every override that holds now."""
+    """All overrides in force."""
 
     overrides: dict[str, KeyLimitResponse]
     """By key, for checks."""
@@ -36,7 +36,7 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/overrides", summary="List overrides", **needs("viewer"))
     async def overrides() -> OverridesResponse:
-        """Limits for single keys that end by themselves."""
+        """Limits of single keys that expire."""
         view = node.board.view_now()
         return OverridesResponse(
             overrides={
@@ -50,7 +50,7 @@ def router(node: Node) -> APIRouter:
 
     @made.put("/overrides/{key:key}", summary="Override a limit temporarily", **needs("operator"))
     async def put(request: Request, key: Key, body: OverrideBody) -> KeyLimitResponse:
-        """For `ttl` seconds this limit holds for the key, before its own and before what a check names.
+        """For `ttl` seconds this limit applies to the key, before its own limit and before what a check names.
 
         With `rule`, it replaces all limits of that rule instead; window and algorithm are the rule's if not given.
         """
@@ -74,7 +74,7 @@ def router(node: Node) -> APIRouter:
 
     @made.delete("/overrides/{key:key}", summary="End an override now", **needs("operator"))
     async def delete(request: Request, key: Key, reason: Why = "", rule: OfRule = None) -> Removed:
-        """What held before holds again."""
+        """Remove an override: the previous limits apply again."""
         view = node.board.view_now()
         kept = view.overrides if rule is None else view.rule_overrides.get(rule, {})
         before = kept.get(key)
@@ -96,7 +96,7 @@ def router(node: Node) -> APIRouter:
 
 
 def _as_in_rule(node: Node, body: OverrideBody, rule_id: str) -> OverrideBody:
-    """The body with the window and the algorithm of the rule, so that what the key has used still counts."""
+    """The body with the window and the algorithm of the rule, so that previous usage still counts."""
     limits = rule_named(node, rule_id).limits
     windows = [limit.window_us / 1_000_000 for limit in limits]
     window = windows[0] if body.window is None else body.window

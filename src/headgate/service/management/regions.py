@@ -1,4 +1,4 @@
-"""`GET /api/regions`: the regions, the links to them, and which promises hold."""
+"""`GET /api/regions`: the regions, the links to them, and the current guarantees."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Region = Annotated[str, Path(max_length=63)]
 
 
 class RightsBetween(ResponseModel):
-    """Rights of limits that are kept by escrow, since this node started."""
+    """Rights exchanged for limits with escrow, since this node started."""
 
     asked: int
-    """How often this node asked for some."""
+    """Asks that this node has sent."""
     unanswered: int
     received: int
     """Units."""
@@ -34,14 +34,14 @@ class RightsBetween(ResponseModel):
 
 
 class RightsResponse(ResponseModel):
-    """The rights of this region, as this node knows them."""
+    """The rights of this region, as known to this node."""
 
     windows: int
-    """Windows of keys, under way, that this node has asked or given rights of."""
+    """Current windows of keys in which this node has asked for or given rights."""
     held: int
-    """What this region may admit in these, and has admitted."""
+    """What this region may admit in these, including what it has admitted."""
     lost: int
-    """Units that were taken off for another region and did not get there, since this node started."""
+    """Units taken off for another region that did not arrive, since this node started."""
     from_window: str | None
     """The store has its share of windows that begin after this moment; `null` if that is not known yet."""
 
@@ -52,45 +52,45 @@ class RegionResponse(ResponseModel):
     region: str
     weight: int
     link: Literal["up", "cut", "none"]
-    """`none` where regions tell each other nothing, because all their limits are split."""
+    """`none` if regions do not communicate, because all their limits are split."""
     lag_seconds: float | None
-    """How old what it knows of this region is; `null` if it knows nothing."""
+    """The age of what it knows about this region; `null` if it knows nothing."""
     heard_seconds: float | None
-    """How long ago it was last heard of; `null` for never."""
+    """Seconds since its last message; `null` for never."""
     shipper: str
-    """The node that reports to it what this region admits."""
+    """The node that reports this region's admissions to it."""
     problem: str | None
     units_charged: int
-    """Units that it admitted and that this node has charged here, of limits that regions merge."""
+    """Units of merged limits that it admitted and that this node has charged here."""
     rights: RightsBetween | None
-    """What became of rights between it and this node; `null` where no limit can be kept by escrow."""
+    """Rights exchanged between it and this node; `null` if escrow is not available."""
 
 
 class RegionsResponse(ResponseModel):
-    """All regions; without any, there is only one."""
+    """All regions; empty if there is only one."""
 
     region: str | None
-    """This one."""
+    """This region."""
     weight: int
     cut_off: bool
-    """Whether some region cannot be heard."""
+    """Whether some region cannot be reached."""
     others: list[RegionResponse]
     promises: dict[str, str]
-    """What each consistency promises now."""
+    """What each consistency guarantees now."""
     rights: RightsResponse | None
-    """`null` where no limit can be kept by escrow."""
+    """`null` if escrow is not available."""
     taken_back: list[str]
-    """Regions whose rights a person has given to the others."""
+    """Regions whose rights an operator has given to the others."""
 
 
 class TakenBackResponse(ResponseModel):
-    """What became of a region's rights."""
+    """The state of a region's rights."""
 
     region: str
     taken_back: bool
     """Whether the others have its rights, in windows that begin five seconds from now."""
     untold: list[str]
-    """Regions that did not hear of it. When rights are given back, all of them must: try again."""
+    """Regions that were not reached. To give rights back, all must be: try again."""
 
 
 def router(node: Node) -> APIRouter:
@@ -99,7 +99,7 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/regions", summary="List the regions", **needs("viewer"))
     async def regions() -> RegionsResponse:
-        """How the links to other regions are, and what limits that regions keep together promise now."""
+        """The links to other regions, and what shared limits guarantee now."""
         return regions_of(node)
 
     @made.put(
@@ -108,14 +108,14 @@ def router(node: Node) -> APIRouter:
         **needs("operator"),
     )
     async def take_back(request: Request, region: Region, reason: Why = "") -> TakenBackResponse:
-        """The others have its rights, in windows that begin five seconds from now. Its store must be stopped."""
+        """The others get its rights, in windows that begin five seconds from now. Its store must be stopped."""
         return await _changed(node, request, region, reason, undo=False)
 
     @made.delete(
         "/regions/{region}/taken-back", summary="Give a region its rights back", **needs("operator")
     )
     async def give_back(request: Request, region: Region, reason: Why = "") -> TakenBackResponse:
-        """It has its own rights again, in windows that begin five seconds from now. Start its store after that."""
+        """It gets its own rights back, in windows that begin five seconds from now. Start its store after that."""
         return await _changed(node, request, region, reason, undo=True)
 
     return made
@@ -134,7 +134,7 @@ async def _changed(
 
 
 def regions_of(node: Node) -> RegionsResponse:
-    """What this node knows of the regions."""
+    """What this node knows about the regions."""
     regions, exchange = node.regions, node.exchange
     if regions is None:
         return RegionsResponse(

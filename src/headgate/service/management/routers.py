@@ -1,4 +1,4 @@
-"""Every topic of management, put together for one node."""
+"""All topics of management, combined for one node."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TOPICS = (
 
 
 def all_routers(node: Node) -> list[APIRouter]:
-    """Health, metrics, and every topic; the last one answers for what is not there."""
+    """Health, metrics, and every topic; the last one answers for unknown paths."""
     topics = [topic.router(node) for topic in TOPICS]
     return [
         health_router(node),

@@ -1,9 +1,9 @@
 """`PUT` and `DELETE /api/rules/…`, `POST /api/rollback`: changing the rules in their source.
 
-A change is planned first, against the whole set as it would be. It is made only if it works, if the guard has nothing
-against it or is overruled, and if nobody was faster. The guard looks at the rules that hold here as well: a source that
-has lost its rules must not make them forgotten. Who has looked at the rules and thought about them sends their `ETag`
-back as `If-Match`; then "faster" means: since that look. Stores may block, so all of this runs in threads.
+A change is first planned against the whole resulting set. It is made only if the set is valid, if the guard has no
+objections or is overruled, and if nobody was faster. The guard also considers the rules in force here: a source that
+has lost its rules must not make them disappear. A caller that has read the rules before sends their `ETag` as
+`If-Match`; then "faster" means since that read. Stores may block, so all of this runs in threads.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ AllowEmpty = Annotated[
 
 
 class RuleBody(RequestModel):
-    """A rule, as a file would have it."""
+    """A rule, in the form of a rules file."""
 
     rule: dict[str, Any]
     note: Reason = ""
@@ -58,12 +58,12 @@ class RuleBody(RequestModel):
 
 
 class RollbackBody(RequestModel):
-    """Which revision to go back to; without one, before the newest change."""
+    """The revision to go back to; by default, the state before the newest change."""
 
     revision: Revision | None = None
     note: Reason = ""
     allow_empty: bool = False
-    """Go back to no rules at all, if there were none."""
+    """Allow going back to an empty set of rules."""
 
 
 class EditResponse(ResponseModel):
@@ -85,7 +85,7 @@ class Wish:
     force: bool = False
     allow_empty: bool = False
     if_match: str | None = None
-    """Which rules it is a change of, if that was said."""
+    """The version of the rules that it is based on, if given."""
 
 
 def router(node: Node) -> APIRouter:
@@ -149,9 +149,9 @@ def router(node: Node) -> APIRouter:
     async def rollback(
         request: Request, response: Response, body: RollbackBody, if_match: IfMatch = None
     ) -> EditResponse:
-        """Make the rules again what they were after `revision`, or before the newest change.
+        """Restore the rules as of `revision`, or as before the newest change.
 
-        The guard lets it pass, unless no rule would be left.
+        The guard does not object, unless no rule would be left.
         """
         revision = body.revision
         target = "before the newest change" if revision is None else f"revision {revision}"
@@ -169,7 +169,7 @@ def router(node: Node) -> APIRouter:
 
 
 async def _edit(node: Node, request: Request, response: Response, wish: Wish) -> EditResponse:
-    """Plan a change, note it, make it, and follow it."""
+    """Plan a change, record it, make it, and wait until it is in force here."""
     plan = await with_store(node, lambda store: wish.plan(Editor(store)))
     _require_match(wish.if_match, plan.base)
     live = live_rules(node)
@@ -220,7 +220,7 @@ async def _edit(node: Node, request: Request, response: Response, wish: Wish) ->
 
 
 def _holds(plan: EditPlan, live: Any) -> bool:
-    """Whether the rules that were changed are those that hold here; others may be malformed, and stay as they were."""
+    """Whether the changed rules are in force here; others may be malformed, and keep their previous version."""
     if live.problem is None:
         return True
     here = live.current.by_id
@@ -231,7 +231,7 @@ def _holds(plan: EditPlan, live: Any) -> bool:
 
 
 def _objections(plan: EditPlan, live: Any) -> Sequence[str]:
-    """What the guard has against a plan, with regard to what its source has and to what holds here."""
+    """The guard's objections to a plan, considering both its source and the rules in force here."""
     if plan.base == live.current.version:
         return plan.objections
     live.refresh()
@@ -242,7 +242,7 @@ def _objections(plan: EditPlan, live: Any) -> Sequence[str]:
 
 
 def _require_match(if_match: str | None, version: str) -> None:
-    """Refuse a change of other rules than those that are there. `*` is any rules at all."""
+    """Refuse a change that is based on another version of the rules. `*` matches any."""
     if if_match is None or (if_match.strip() == "*" and version):
         return
     tags = [tag.strip() for tag in if_match.split(",")]

@@ -27,7 +27,7 @@ Force = Annotated[bool, Query(description="Override the change check.")]
 
 
 class RulesResponse(ResponseModel):
-    """The rules that hold on this node."""
+    """The rules in force on this node."""
 
     rules: list[dict[str, Any]]
     version: str
@@ -40,7 +40,7 @@ class RulesResponse(ResponseModel):
 
 
 class HistoryEntryResponse(ResponseModel):
-    """A change that was made, as the history has it."""
+    """A change in the history."""
 
     revision: int
     action: str
@@ -52,7 +52,7 @@ class HistoryEntryResponse(ResponseModel):
 
 
 class HistoryResponse(ResponseModel):
-    """The newest changes, the newest first."""
+    """The newest changes, newest first."""
 
     history: list[HistoryEntryResponse]
 
@@ -63,7 +63,7 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/rules", summary="The rules in force", **needs("viewer"))
     async def rules(response: Response) -> RulesResponse:
-        """The rules in force on this node: how old they are, problems of newer ones, and what looks like a mistake."""
+        """The rules in force on this node: their age, problems of newer ones, and what looks like a mistake."""
         live = live_rules(node)
         response.headers["etag"] = tag_of(live.current.version)
         return RulesResponse(
@@ -93,7 +93,7 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/history", summary="Who changed the rules", **needs("viewer"))
     async def history(limit: Annotated[int, Query(ge=1, le=100)] = 20) -> HistoryResponse:
-        """The newest changes that were made through Headgate, the newest first."""
+        """The newest changes made through Headgate, newest first."""
         entries = await with_store(node, lambda store: list(store.history(limit)))
         return HistoryResponse(history=[_entry(one) for one in entries])
 
@@ -101,7 +101,7 @@ def router(node: Node) -> APIRouter:
 
 
 async def with_store(node: Node, work: Callable[[Any], T]) -> T:
-    """Do something with the place where the rules are kept, in a thread."""
+    """Run something with the rule store, in a thread."""
     where = node.settings.rules
     if not where:
         raise ProblemError(
@@ -120,7 +120,7 @@ async def with_store(node: Node, work: Callable[[Any], T]) -> T:
 
 
 def live_rules(node: Node) -> Any:
-    """The rules that are followed."""
+    """The rules that this node follows."""
     if node.rules is None:
         raise ProblemError(NOT_FOUND, "this service has no rules")
     return node.rules
@@ -147,7 +147,7 @@ def _entry(entry: HistoryEntry) -> HistoryEntryResponse:
 
 
 def loaded(text: str | None) -> Any:
-    """A document as plain values; what is no JSON stays text."""
+    """A document as plain values; invalid JSON stays text."""
     if text is None:
         return None
     try:

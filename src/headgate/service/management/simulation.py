@@ -1,8 +1,8 @@
-"""`POST /api/simulate`: traffic to watch, as real as any other.
+"""`POST /api/simulate`: real traffic, to watch a limit at work.
 
-It takes the way of checks, so it is in all figures, and it may change which algorithm decides for everybody. What was
-sent and answered is told line by line, a line for each second and for each switch. It ends by itself, and within a
-tenth of a second when its reader goes away.
+It goes through the same path as checks, so it is in all figures, and it may change which algorithm decides for
+everyone. The results are streamed, one line per second and per switch. It ends by itself, and within a tenth of a
+second after its reader disconnects.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ...errors import EngineError
 from ..front import Check, Front, Pending, limit_of
 from ..http.bodies import answer_of
 from ..http.problems import ProblemError
+from ..telemetry.denied_keys import limit_in_words
 from .access import CONFLICT, guarded, needs
 from .models import RequestModel
 
@@ -37,20 +38,20 @@ if TYPE_CHECKING:
     from ..security.tokens import Role
 
 STEP: Final = 0.1
-"""Seconds between two sendings."""
+"""Seconds between two batches."""
 LISTEN: Final = 5.0
-"""Seconds for which a burst is listened to after it was sent."""
+"""How long a burst is watched after it was sent, in seconds."""
 AT_ONCE: Final = 4
-"""Simulations that may run on a node at a time."""
+"""How many simulations may run on a node at a time."""
 MEDIA_TYPE: Final = "application/x-ndjson"
 
 
 class SimulateBody(RequestModel):
-    """What is to be sent. The numbers are for the shape `own`; all shapes take `limit`, `window` and `algorithm`."""
+    """What to send. The numbers are for the shape `own`; all shapes use `limit`, `window` and `algorithm`."""
 
     shape: Literal["steady", "burst", "abuse", "own"]
     key: Annotated[str, Field(max_length=256, pattern=r"^sim:")] | None = None
-    """Left out, a new one; it begins with `sim:`."""
+    """A new key by default; must begin with `sim:`."""
     rate: Annotated[float, Field(gt=0, le=200, allow_inf_nan=False)] = 50.0
     seconds: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] = 20.0
     keys: Annotated[int, Field(ge=1, le=100)] = 1
@@ -61,10 +62,10 @@ class SimulateBody(RequestModel):
 
 
 class Plan(NamedTuple):
-    """What is sent, and for how long."""
+    """What to send, and for how long."""
 
     rate: float
-    """A second; 0 sends everything at once."""
+    """Per second; 0 sends everything at once."""
     seconds: float
     planned: int
     keys: int = 1
@@ -113,14 +114,14 @@ def router(node: Node) -> APIRouter:
     async def simulate(body: SimulateBody) -> StreamingResponse:
         """Real checks of keys that begin with `sim:`, by this node.
 
-        Answers with a line of JSON as things happen: `started`, then `second` for each second and `switch` when another
+        The answer is a stream of JSON lines: `started`, then `second` for each second and `switch` whenever another
         algorithm decides, and `ended`. To stop it, close the connection.
         """
         if len(running) >= AT_ONCE:
             raise ProblemError(CONFLICT, f"{AT_ONCE} simulations run on this node already")
         simulation = Simulation(node, front, body)
 
-        async def told() -> AsyncIterator[bytes]:
+        async def stream() -> AsyncIterator[bytes]:
             running.add(simulation)
             try:
                 async for event in simulation.events():
@@ -129,7 +130,7 @@ def router(node: Node) -> APIRouter:
                 running.discard(simulation)
 
         return StreamingResponse(
-            told(), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"}
+            stream(), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"}
         )
 
     return made
@@ -143,12 +144,14 @@ class Simulation:
         self._front = front
         self._body = body
         self._algorithm = UNSET if body.algorithm is None else body.algorithm
-        limit_of(node.settings, (body.limit, body.window, self._algorithm, UNSET))  # Refuse it now.
+        # Raises if it is invalid.
+        limit = limit_of(node.settings, (body.limit, body.window, self._algorithm, UNSET))
+        self._said = limit_in_words(limit)
         own = Plan(
             body.rate, body.seconds, round(body.rate * body.seconds) or 1, body.keys, body.cost
         )
         self._plan = SHAPES.get(body.shape, own)
-        key = body.key or f"sim:{secrets.token_hex(2)}"
+        self._key = key = body.key or f"sim:{secrets.token_hex(2)}"
         many = self._plan.keys
         self._keys = [key] if many == 1 else [f"{key}:{place}" for place in range(many)]
         self._sent = 0
@@ -156,12 +159,12 @@ class Simulation:
         self._last: dict[str, Any] | None = None
 
     async def events(self) -> AsyncIterator[dict[str, Any]]:
-        """Send, and tell what comes of it."""
+        """Send checks, and yield what happens."""
         loop, plan, control = asyncio.get_running_loop(), self._plan, self._node.control
         began = loop.time()
         choice = control.deciding()
         yield self._started(choice.algorithm)
-        told, second, why = dict(self._counts), 0, "done"
+        reported, second, why = dict(self._counts), 0, "done"
         while True:
             passed = loop.time() - began
             if self._node.draining:
@@ -176,8 +179,8 @@ class Simulation:
             is_over = passed >= plan.seconds or why != "done"
             if passed >= second + 1 or is_over:
                 second += 1
-                yield self._second(second, told, choice)
-                told = dict(self._counts)
+                yield self._second(second, reported, choice)
+                reported = dict(self._counts)
             if is_over:
                 break
             await asyncio.sleep(STEP)
@@ -190,7 +193,7 @@ class Simulation:
         }
 
     async def _send(self, many: int) -> None:
-        """So many checks, as one batch: a browser's own requests would not arrive at once."""
+        """Send this many checks as one batch: a browser's own requests would not arrive at once."""
         body = self._body
         if many <= 0:
             return
@@ -226,7 +229,7 @@ class Simulation:
         return {
             "type": "started",
             "shape": body.shape,
-            "key": self._keys[0] if plan.keys == 1 else self._keys[0].rpartition(":")[0],
+            "key": self._key,
             "keys": plan.keys,
             "rate": plan.rate,
             "seconds": plan.seconds,
@@ -234,14 +237,14 @@ class Simulation:
             "limit": body.limit,
             "window": body.window,
             "cost": plan.cost,
+            "said": self._said,
             "at": self._now(),
             "algorithm": algorithm,
         }
 
-    def _second(self, second: int, told: dict[str, int], choice: Any) -> dict[str, Any]:
-        """What happened since the last time."""
-        new = {name: many - told[name] for name, many in self._counts.items()}
-        last = {"last": self._last}
+    def _second(self, second: int, reported: dict[str, int], choice: Any) -> dict[str, Any]:
+        """What happened since the last event."""
+        new = {name: many - reported[name] for name, many in self._counts.items()}
         return {
             "type": "second",
             "second": second,
@@ -249,8 +252,20 @@ class Simulation:
             **new,
             "algorithm": choice.algorithm,
             "epoch": choice.epoch,
-            **last,
+            "last": self._last,
+            "text": self._in_words(new),
+            "answer": _answer_in_words(self._last),
         }
+
+    def _in_words(self, new: dict[str, int]) -> str:
+        """What a second was like, in two sentences."""
+        sent, denied = new["sent"], new["denied"]
+        share = "All are allowed"
+        if denied:
+            share = "All are denied" if denied == sent else f"{denied:,} of them denied"
+        left = 0 if self._last is None else self._last["remaining"]
+        has = f"has {left:,} of {self._said} left" if left else f"has used all of its {self._said}"
+        return f"A simulation sends {sent:,} requests a second. {share}: {self._key} {has}."
 
     def _switch(self, before: str, choice: Any, passed: float) -> dict[str, Any]:
         return {
@@ -263,3 +278,19 @@ class Simulation:
             "reason": choice.reason,
             "after": round(passed, 1),
         }
+
+
+def _answer_in_words(answer: dict[str, Any] | None) -> str:
+    """The last answer.
+
+    >>> _answer_in_words({"allowed": False, "retry_after": 3.14, "backoff_level": 2})
+    'Last answer: denied, level 2, again in 3.1 s.'
+    """
+    if answer is None:
+        return ""
+    if answer["allowed"]:
+        return f"Last answer: allowed, {answer['remaining']:,} left."
+    level, after = answer["backoff_level"], answer["retry_after"]
+    at_level = f", level {level}" if level else ""
+    again = "" if after is None else f", again in {after:.1f} s"
+    return f"Last answer: denied{at_level}{again}."

@@ -24,15 +24,15 @@ class SecondResponse(ResponseModel):
 
 
 class TrafficResponse(ResponseModel):
-    """What the last ten seconds say, over all nodes."""
+    """Figures of the last ten seconds, over all nodes."""
 
     req_per_sec: float
     burst_ratio: float
     deny_rate: float
     active_algorithm: str
-    """The one that decides checks which name none."""
+    """The algorithm of checks that name none."""
     reason: str | None
-    """Why it does, if the traffic or a person has chosen it."""
+    """Why, if the traffic or an operator has chosen it."""
     total_requests: int
     total_denied: int
     nodes: int
@@ -40,7 +40,7 @@ class TrafficResponse(ResponseModel):
 
 
 class TopKeyResponse(ResponseModel):
-    """A key that is asked for often: at most `hits` times, at least `hits - error`."""
+    """A busy key: at most `hits` hits, at least `hits - error`."""
 
     key: str
     hits: int
@@ -48,7 +48,7 @@ class TopKeyResponse(ResponseModel):
 
 
 class TopResponse(ResponseModel):
-    """The keys that are asked for most, over all nodes."""
+    """The busiest keys, over all nodes."""
 
     top: list[TopKeyResponse]
     period_seconds: list[float]
@@ -56,7 +56,7 @@ class TopResponse(ResponseModel):
 
 
 def traffic_of(node: Node) -> TrafficResponse:
-    """What is known of the traffic now."""
+    """The current traffic."""
     view = node.board.view
     figures = figures_of(view.seconds)
     return TrafficResponse(
@@ -83,7 +83,7 @@ def router(node: Node) -> APIRouter:
 
     @made.get("/top", summary="The busiest keys", **needs("viewer"))
     async def top(limit: Annotated[int, Query(ge=1, le=100)] = 20) -> TopResponse:
-        """The keys that were asked for most in the last one to two minutes, from a sketch of 1,000 counters a node."""
+        """The busiest keys of the last one to two minutes, from a sketch of 1,000 counters per node."""
         found = await node.board.top(node.recorder.top(), limit)
         period = TOP_PERIOD_US / 1_000_000
         return TopResponse(

@@ -1,9 +1,10 @@
 """The listening socket: how it is opened, and how new connections are refused before it is closed.
 
-Closing a listening socket resets whoever connected after the last `accept`, and no order of calls avoids that: between
-the two there is always an instant. So nobody may come in that instant. A filter in the kernel drops the first packet
-(SYN) of new connections, while those that had begun can still be completed and accepted. Who was turned away has sent
-nothing: its kernel tries again after a second, and is then refused, or taken in by the next one on this port.
+Closing a listening socket resets connections made after the last `accept`, and no order of calls avoids that: there is
+always an instant between the two. So no connection may arrive in that instant. A filter in the kernel drops the first
+packet (SYN) of new connections, while those that had begun can still be completed and accepted. A client that was
+turned away has sent nothing: its kernel tries again after a second, and is then refused, or accepted by the next
+process on this port.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
 BACKLOG: Final = 2_048
 
-SO_ATTACH_FILTER: Final = 26  # Of Linux; the standard library does not name it.
+SO_ATTACH_FILTER: Final = 26  # Linux only; not in the standard library.
 TCP_FLAGS: Final = 13
-"""Where the flags are in the header of a TCP packet, and of them the one that asks for a connection."""
+"""The offset of the flags in a TCP header, and the flag that requests a connection."""
 SYN: Final = 0x02
 DROP, PASS = 0, 0xFFFF_FFFF
 
 # Classic BPF: code, how many to skip if true, if false, operand.
 NO_NEWCOMERS: Final = (
     (0x30, 0, 0, TCP_FLAGS),  # Load the byte with the flags.
-    (0x45, 0, 1, SYN),  # If SYN is among them go on, else skip one.
+    (0x45, 0, 1, SYN),  # If SYN is set continue, else skip one.
     (0x06, 0, 0, DROP),
     (0x06, 0, 0, PASS),
 )
@@ -52,7 +53,7 @@ def listen_all(settings: Settings) -> list[socket.socket]:
 
 
 def listen(settings: Settings, name: str = "port") -> socket.socket:
-    """A listening socket, as the settings say; `name` is the setting that says on which port."""
+    """A listening socket according to the settings; `name` is the setting with the port."""
     port = getattr(settings, name)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)

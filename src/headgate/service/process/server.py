@@ -1,12 +1,12 @@
 """Listening, and shutting down cleanly.
 
-On SIGTERM a node goes on answering while it takes its leave. It is not ready any more, and every answer closes its
-connection, so that clients go elsewhere. Then it turns newcomers away, takes in those who had connected but were not
-yet accepted, and stops listening. A connection is closed behind its answer, or when it has been quiet for a moment. A
-second signal ends the process at once.
+On SIGTERM a node keeps answering while it drains. It is not ready any more, and every answer closes its connection, so
+that clients go elsewhere. Then it turns new connections away, accepts those that are already in the queue, and stops
+listening. A connection is closed after its answer, or when it has been quiet for a moment. A second signal ends the
+process at once.
 
-Without the quiet moment, a request that is on its way to an idle connection would be lost: closing on this side and
-sending on the other can cross on the wire, and no protocol of HTTP/1.1 prevents that.
+Without the quiet moment, a request on its way to an idle connection would be lost: closing on this side and sending on
+the other can cross on the wire, and HTTP/1.1 has no way to prevent that.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ if TYPE_CHECKING:
 QUIET: Final = 2.0
 """A connection that has been idle for this many seconds is closed while draining."""
 HANDSHAKE: Final = 0.3
-"""Seconds for connections to be completed that had begun when newcomers were turned away: one round trip, anywhere on
-earth."""
+"""Seconds to complete connections that had begun when new ones were turned away: one round trip anywhere on earth."""
 TICKS_PER_SECOND: Final = 10
 ACCEPTED: Final = 256
 ACCEPTED_OF_SHARED: Final = 4
-"""How many connections are taken in at one turn of the loop, alone and beside other workers."""
+"""How many connections are accepted per turn of the loop, alone and with other workers."""
 ACCEPT_AGAIN: Final = 0.1
-"""Seconds to wait when that fails."""
+"""Seconds to wait after that fails."""
 
 
 def run_node(
@@ -62,10 +61,10 @@ def run_node(
     nobody_stays: Callable[[], bool] = lambda: True,
     on_serving: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve on these sockets until a signal says to end; `on_serving` is told when it begins.
+    """Serve on these sockets until a signal ends it; `on_serving` is called when it begins.
 
     The first is for HTTP, and the second, if there is one, for the Redis protocol. Workers share the sockets, and one
-    that ends alone must not turn newcomers away from the others: `nobody_stays` says whether all end.
+    that ends alone must not turn new connections away from the others: `nobody_stays` returns whether all end.
     """
     server = make_server(node, nobody_stays, on_serving)
     settle_down()
@@ -77,7 +76,7 @@ def make_server(
     nobody_stays: Callable[[], bool] = lambda: True,
     on_serving: Callable[[], None] = lambda: None,
 ) -> NodeServer:
-    """A uvicorn with our protocol and our way to end."""
+    """A uvicorn server with our protocol and our shutdown."""
     certificate = node.certificate
     endpoints = Endpoints(node)
     max_body, max_batch_body = node.settings.max_body, node.settings.max_batch_body
@@ -107,7 +106,7 @@ def make_server(
 
 
 class NodeServer(uvicorn.Server):
-    """One process that serves a node."""
+    """The server of one node."""
 
     def __init__(
         self,
@@ -127,10 +126,10 @@ class NodeServer(uvicorn.Server):
         self._log = logging.getLogger("headgate.service")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen.
+        """Start listening.
 
-        Connections are accepted here, many at a time, and not by uvloop: that takes one in each turn of the loop, and
-        under load newcomers would stand in line for seconds.
+        Connections are accepted here, many at a time, and not by uvloop, which accepts one per turn of the loop: under
+        load new connections would wait for seconds.
         """
         await self.lifespan.startup()
         if self.lifespan.should_exit:
@@ -156,16 +155,15 @@ class NodeServer(uvicorn.Server):
             for _ in range(ACCEPTED if self._node.settings.workers == 1 else ACCEPTED_OF_SHARED):
                 self._welcome(sock.accept()[0], sock)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            pass  # Nobody left, or they left first.
-        except (
-            OSError
-        ) as error:  # Out of file descriptors, most likely; it would be told at every turn.
+            pass  # None left, or they closed first.
+        except OSError as error:
+            # Most likely out of file descriptors; without a pause it would be logged at every turn.
             self._log.error("connections cannot be accepted: %s", error)
             loop.remove_reader(sock)
             loop.call_later(ACCEPT_AGAIN, self._listen, sock)
 
     def _welcome(self, found: socket.socket, listening: socket.socket) -> None:
-        """Make a connection of an accepted socket."""
+        """Create a connection for an accepted socket."""
         found.settimeout(0)
         door = self._doors.get(listening, self._protocol)
         task = asyncio.get_running_loop().create_task(self._connect(found, door))
@@ -180,11 +178,11 @@ class NodeServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(door, found, **secure)
-        except OSError as error:  # They left, or what they speak is not TLS.
+        except OSError as error:  # They closed, or it is not TLS.
             self._log.debug("a connection failed: %s", error)
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second: among others, look after the certificate and the parent process."""
+        """Ten times a second: among other things, check the certificate and the parent process."""
         if counter % TICKS_PER_SECOND == 0:
             if self._certificate is not None:
                 self._certificate.refresh()
@@ -196,7 +194,7 @@ class NodeServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End by our own rules; a process that ended well does not then die of the signal."""
+        """Shut down by our own rules; a process that ended cleanly must not then die of the signal."""
         before = {
             number: signal.signal(number, self.handle_exit)
             for number in (signal.SIGTERM, signal.SIGINT)
@@ -209,13 +207,13 @@ class NodeServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first time: take leave. The second time: go."""
+        """Drain on the first signal, exit on the second."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self._node.draining = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take leave."""
+        """Drain, and shut down."""
         settings = self._node.settings
         self._node.draining = True
         self._log.info("draining", extra={"connections": len(self.server_state.connections)})
@@ -233,7 +231,7 @@ class NodeServer(uvicorn.Server):
         self._log.info("ended", extra={"cut_off": left})
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Accept the connections that are already there, and close; no new ones come in between."""
+        """Accept the connections that are already queued, and close; no new ones come in between."""
         if self._nobody_stays() and all(map(turn_newcomers_away, sockets)):
             await self._wait_until(lambda: False, HANDSHAKE)
         loop = asyncio.get_running_loop()
@@ -257,7 +255,7 @@ class NodeServer(uvicorn.Server):
         return RespConnection(self._node, self._commands, connections)
 
     def _is_empty(self) -> bool:
-        """Close what is quiet; whether nothing is left."""
+        """Close quiet connections; returns whether none is left."""
         for connection in list(self.server_state.connections):
             known: Any = connection
             ours = isinstance(known, HttpConnection | RespConnection)
@@ -268,7 +266,7 @@ class NodeServer(uvicorn.Server):
 
     async def _wait_until(self, condition: Any, seconds: float) -> None:
         ends = time.monotonic() + seconds
-        # A quiet connection raises no event that could be awaited.
+        # A quiet connection triggers no event that could be awaited.
         while not condition() and time.monotonic() < ends and not self.force_exit:  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.02)
 

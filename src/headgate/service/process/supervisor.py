@@ -1,10 +1,9 @@
 """Running a service: one process, or several that share their listening sockets.
 
-For each protocol, workers inherit one socket from their parent rather than listening each on their own (SO_REUSEPORT):
-there is one queue of new connections, so a worker that ends, well or not, takes no one's connection with it; another
-worker accepts it.
+For each protocol, workers inherit one socket from their parent instead of listening separately (SO_REUSEPORT): there is
+one queue of new connections, so a worker that ends or crashes loses nobody's connection; another worker accepts it.
 
-The parent only watches. It starts a worker that died again, passes signals on, and ends when its workers have.
+The parent only supervises. It restarts workers that died, forwards signals, and ends when its workers have.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ if TYPE_CHECKING:
     from ..settings import Settings
 
 SETTLED: Final = 5.0
-"""A worker that served for this many seconds had started well, however long the start took."""
+"""A worker that has served for this many seconds has started well, however long the start took."""
 MAX_FALSE_STARTS: Final = 3
 LOOK_EVERY: Final = 0.1
-"""Seconds after which a signal is passed on, at the latest."""
+"""The maximum delay before a signal is forwarded, in seconds."""
 
 
 def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
@@ -50,7 +49,7 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
             on_listening(port)
             run_node(node, sockets)
             return 0
-        Node(settings, port=port).close()  # What is wrong is told here, once.
+        Node(settings, port=port).close()  # Errors in the settings are reported here, once.
         with tempfile.TemporaryDirectory(prefix="headgate-") as shared:
             supervisor = Supervisor(settings, sockets, Path(shared))
             supervisor.heed_signals()
@@ -67,13 +66,12 @@ def run_worker(
     all_end: ctypes.c_bool,
     serves_since: ctypes.c_double,
 ) -> None:
-    """The life of a worker process; `all_end` is set when it does not end alone. Without their parent all end, too.
+    """The main function of a worker; `all_end` is set when it does not end alone. It also ends without its parent.
 
-    It notes in `serves_since` when it began to serve.
+    It records in `serves_since` when it began to serve.
     """
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # The terminal's is for the parent, who passes it on.
+    # The terminal's signal is for the parent, which forwards it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure_logs(settings.log_level)
     port: int = sockets[0].getsockname()[1]
     for sock in sockets:
@@ -93,8 +91,8 @@ def run_worker(
 class Supervisor:
     """The parent of worker processes.
 
-    A signal may come at any moment, also while a worker is being started. So its handler only notes that it came:
-    sockets are closed and workers are told by the loop, which knows all of them.
+    A signal may come at any moment, even while a worker is being started. So its handler only records it: the main
+    loop, which knows all workers, closes the sockets and notifies them.
     """
 
     def __init__(self, settings: Settings, sockets: list[socket.socket], shared: Path) -> None:
@@ -105,12 +103,12 @@ class Supervisor:
         self._workers: dict[int, tuple[BaseProcess, ctypes.c_double]] = {}
         self._false_starts = 0
         self._times_told = 0
-        # Workers see it too. It is set by a signal, where a lock could be waited for forever: so without one.
+        # Shared with workers. A signal handler sets it, so it has no lock: waiting for one could take forever.
         self._ending: ctypes.c_bool = self._context.RawValue(ctypes.c_bool, False)  # noqa: FBT003
         self._log = logging.getLogger("headgate.service")
 
     def heed_signals(self) -> None:
-        """End when a signal says so, from now on."""
+        """From now on, end on a signal."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._end())
 
@@ -123,7 +121,7 @@ class Supervisor:
         while self._workers:
             if passed_on < self._times_told:
                 passed_on += 1
-                self._tell_workers()
+                self._signal_workers()
             wait([process.sentinel for process, _ in self._workers.values()], timeout=LOOK_EVERY)
             for worker, (process, since) in list(self._workers.items()):
                 if not process.is_alive():
@@ -159,11 +157,11 @@ class Supervisor:
             self._start(worker)
 
     def _end(self) -> None:
-        """Note that all are to end; told twice, they end at once."""
+        """Record that all are to end; on the second call, at once."""
         self._ending.value = True
         self._times_told += 1
 
-    def _tell_workers(self) -> None:
+    def _signal_workers(self) -> None:
         for sock in self._sockets:
             sock.close()
         for process, _ in self._workers.values():

@@ -2,9 +2,9 @@
 
 reading       bytes to commands, bounded
 replies       values to bytes
-connection    one client: commands in turn, answers in order, patience
-session       who the client is: HELLO, AUTH, CLIENT
-commands      what can be asked, and who may
+connection    one client: commands in turn, answers in order, timeouts
+session       the client's identity: HELLO, AUTH, CLIENT
+commands      the commands, and their roles
 limits        CL.THROTTLE, HG.HIT, HG.PEEK, HG.RESET
 node_engine   the node as an engine for packed calls: with its guards, and recorded
 """

@@ -31,44 +31,44 @@ if TYPE_CHECKING:
     from .session import Session
 
 VERB_ROLES: Final[dict[bytes, Role]] = {b"reset": "operator", b"list": "viewer"}
-"""Packed calls that not everybody may send who may check."""
+"""Packed calls that need more than permission to check."""
 DRAINING: Final = WireError("HGDRAINING this node is shutting down; use another one")
 THROTTLE: Final = b"CL.THROTTLE"
 OTHER: Final = "other"
 
 
 class LaterReply(NamedTuple):
-    """A reply that has to wait: `answer` is awaited, or pending at the front, and `finish` makes bytes of it."""
+    """A reply that is not there yet: `answer` is an awaitable, or a `Pending`; `finish` converts it to bytes."""
 
     answer: Awaitable[Any] | Pending[Any]
     finish: Callable[[Callable[[], Any]], bytes]
 
 
 class RespCommand(NamedTuple):
-    """One command. `arity` is how many words it has, with its name; negative: at least so many."""
+    """One command. `arity` is its number of words, including its name; negative for a minimum."""
 
     run: Callable[[Session, Words], Any]
     arity: int
     summary: str
     role: Role | None = "checker"
     key: int = 0
-    """Which word is a key, if any."""
+    """The index of the word that is a key, if any."""
     writes: bool = False
     most: int = 1_000_000
-    """How many words it may have."""
+    """The maximum number of words."""
 
     def row(self, name: bytes) -> list[Any]:
-        """What `COMMAND` says about it."""
+        """Its row in the reply to `COMMAND`."""
         flags = ["write" if self.writes else "readonly", "fast"]
         return [name.lower(), self.arity, flags, self.key, self.key, int(self.key > 0)]
 
     def fits(self, many: int) -> bool:
-        """Whether it can have so many words."""
+        """Whether this number of words is valid."""
         return many == self.arity if self.arity > 0 else -self.arity <= many <= self.most
 
 
 class Commands:
-    """The commands of a node. `answers` is what a connection calls."""
+    """The commands of a node. Connections call `answers`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -120,12 +120,12 @@ class Commands:
             b"QUIT": RespCommand(_quit, 1, "close the connection", None),
         }  # fmt: skip
 
-    # Asking.
+    # Answering
 
     def answers(self, session: Session, commands: Sequence[Words]) -> Iterator[bytes | LaterReply]:
-        """The replies to commands, in order; each is worked out when it is asked for.
+        """The replies to commands, in order, computed lazily.
 
-        It ends where the client does not want to be answered any more, or must not.
+        It ends early if the connection is to be closed.
         """
         at, many = 0, len(commands)
         while at < many and not session.ended:
@@ -136,7 +136,7 @@ class Commands:
                 while end < many and commands[end][2:] == rest and commands[end][0] == name:
                     end += 1
             keys = keys_of(commands[at:end]) if end - at > 1 else None
-            if keys is None:  # Only one, or one of them has no good key and the others have.
+            if keys is None:  # Only one command, or some of the keys are invalid.
                 for one in commands[at:end]:
                     yield self.answer(session, one)
             else:
@@ -148,7 +148,7 @@ class Commands:
         name = words[0].upper()
         command = self._table.get(name)
         if command is None:
-            session.ended = isinstance(words, TypedLine)  # Nobody who speaks Redis would type that.
+            session.ended = isinstance(words, TypedLine)  # No Redis client sends that.
             shown = words[0].decode("latin-1")[:60]
             return self._failed(OTHER, WireError(f"ERR unknown command '{shown}'; see COMMAND"))
         label = name.decode()
@@ -157,7 +157,7 @@ class Commands:
             value = command.run(session, words)
         except Exception as error:  # noqa: BLE001 - every error has a reply
             return self._failed(label, error)
-        if type(value) is tuple:  # Of numbers; a `Pending` is another one.
+        if type(value) is tuple:  # A row of numbers; `Pending` is a tuple subclass.
             self._counts[label, "ok"] += 1
             return replies.numbers(value)
         if isinstance(value, list | str):
@@ -176,7 +176,7 @@ class Commands:
         return reply
 
     def _answer_run(self, session: Session, words: Words, keys: list[str]) -> bytes | LaterReply:
-        """The replies to neighbours that differ in their keys only, taken in one go."""
+        """The replies to consecutive commands that differ only in their keys, taken in one call."""
         label = words[0].decode()
         try:
             self._require(self._table[words[0]], session, words)
@@ -200,7 +200,7 @@ class Commands:
         )
 
     def _require(self, command: RespCommand, session: Session, words: Words) -> None:
-        """Refuse who may not ask, and what cannot be asked."""
+        """Refuse callers without permission, and invalid commands."""
         if command.role is not None and not session.may(command.role):
             raise session.refusal(command.role)
         if not command.fits(len(words)):
@@ -208,7 +208,7 @@ class Commands:
             raise WireError(f"ERR wrong number of arguments for '{name}': {command.summary}")
 
     def _failed(self, label: str, error: Exception) -> bytes:
-        """What is told about an error, which is counted."""
+        """The reply to an error, which is also counted."""
         self._counts[label, "error"] += 1
         if isinstance(error, WireError):
             return replies.error(str(error))
@@ -221,7 +221,7 @@ class Commands:
             self._log.error("a command failed: %s", error, exc_info=error)
         return replies.error("ERR the command failed; see the service's log")
 
-    # Commands about the node.
+    # Commands about the node
 
     def _call(self, session: Session, words: Words) -> Any:
         """`HG verb number-of-names name... argument...`."""
@@ -244,7 +244,7 @@ class Commands:
         return exchange.receive(words[1])
 
     async def _packed_reset(self, session: Session, words: Words) -> Any:
-        """A reset is noted in the audit log, however it comes."""
+        """Every reset is recorded in the audit log."""
         _, rule, identity, key = calls.read_identity(words[3])
         before = [{"rule": rule, "limit": identity}]
         change = AuditedChange(action="key.reset", target=key, before=before)
@@ -289,7 +289,7 @@ class Commands:
 
 
 def _for_peers(handler: Handler) -> RespCommand:
-    """A command that the engine brings for other nodes."""
+    """A command that the engine provides for other nodes."""
     return RespCommand(
         lambda _, words: handler([*words[1:]]), -2, "for other nodes of the engine", "operator"
     )

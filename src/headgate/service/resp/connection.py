@@ -1,10 +1,10 @@
 """One client of the Redis protocol: commands run in turn, and replies are sent in order.
 
-What comes is read in slices, one in each turn of the loop, and none while the client does not read its replies or many
-of them wait for the store: who sends much at once gets no more of the time than anybody else, and nothing piles up.
+Input is read in slices, one per turn of the loop, and none while the client does not read its replies or many of them
+wait for the store: a client that sends much at once gets no more time than the others, and nothing piles up.
 
-A client has so long to show a token that it needs, to finish a command that it has begun, and to read its replies. It
-may be idle for as long as it likes, as with Redis.
+There are time limits for showing a required token, for finishing a command, and for reading replies. A client may be
+idle for as long as it likes, as with Redis.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from .reading import Words
 
 SLICE: Final = 16_384
-"""Bytes that are looked at in one turn of the loop."""
+"""Bytes to process per turn of the loop."""
 STRANGER_BYTES: Final = 4_096
-"""What a command may weigh as long as the client has not shown the token that it needs."""
+"""The maximum size of a command before a required token is shown."""
 MAX_WAITING: Final = 1_024
-"""Replies of one client that may wait for the store before we stop reading from it."""
+"""Replies of one client that may wait for the store before reading stops."""
 LINGER: Final = 1.0
-"""Seconds that a client has to read our last words and to close."""
+"""Seconds that a client has to read the last reply and to close."""
 
 
 class RespConnection(asyncio.Protocol):
@@ -46,7 +46,7 @@ class RespConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._reader = CommandReader(STRANGER_BYTES)
         self._unread: list[bytes] = []
-        self._reading = False  # Whether another slice is about to be read.
+        self._reading = False  # Whether another slice is scheduled.
         self._waiting: deque[list[bytes | None]] = deque()
         self._deaf = False
         self._stuck_since: float | None = None
@@ -56,7 +56,7 @@ class RespConnection(asyncio.Protocol):
         self.transport: Any = None
         self._session: Session
 
-    # The life of a connection.
+    # Life cycle
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
@@ -91,12 +91,12 @@ class RespConnection(asyncio.Protocol):
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The client reads again."""
         self._stuck_since = None
         self._read_on()
 
     def _trust(self) -> None:
-        """Read long commands only of those who may ask anything at all."""
+        """Accept long commands only from clients with access."""
         if self._session.welcome:
             self._reader.max_bytes = self._node.settings.max_batch_body
 
@@ -107,7 +107,7 @@ class RespConnection(asyncio.Protocol):
             for one in self._connections
         )
 
-    # What comes in.
+    # Input
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
@@ -121,7 +121,7 @@ class RespConnection(asyncio.Protocol):
             self._take(data)
 
     def _take(self, data: bytes) -> None:
-        """Read a slice and answer what is complete in it."""
+        """Read a slice and answer the complete commands in it."""
         commands = self._reader.feed(data)
         self._since = now = self._loop.time()
         if not self._reader.unfinished:
@@ -152,7 +152,7 @@ class RespConnection(asyncio.Protocol):
     def _must_wait(self) -> bool:
         return self._stuck_since is not None or len(self._waiting) >= MAX_WAITING
 
-    # What goes out, in order.
+    # Output, in order
 
     def _answer(self, commands: Sequence[Words]) -> None:
         out: list[bytes] = []
@@ -185,7 +185,7 @@ class RespConnection(asyncio.Protocol):
         future.add_done_callback(lambda _: self._deliver(slot, finish(result)))
 
     def _deliver(self, slot: list[bytes | None], reply: bytes) -> None:
-        """A reply has come from the store: send it, and what waited behind it."""
+        """A reply has come from the store: send it, and those that waited for it."""
         slot[0] = reply
         waiting = self._waiting
         if not waiting or waiting[0] is not slot:
@@ -201,10 +201,10 @@ class RespConnection(asyncio.Protocol):
         elif len(waiting) < MAX_WAITING:
             self._read_on()
 
-    # The end.
+    # Closing
 
     def _end_in_turn(self, last: bytes) -> None:
-        """Say this behind whatever is owed, and close."""
+        """Send this after all pending replies, and close."""
         self._deaf = True
         self._unread.clear()
         if self._waiting:
@@ -213,7 +213,7 @@ class RespConnection(asyncio.Protocol):
             self._end(last)
 
     def _end(self, last: bytes) -> None:
-        """Say this, and wait a moment for the client to close: closing with something unread would lose it."""
+        """Send this, and wait a moment for the client to close: closing with unread input would lose it."""
         self._deaf = True
         transport = self.transport
         if transport.is_closing():
@@ -231,20 +231,20 @@ class RespConnection(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for anything on this connection."""
+        """Whether no reply is pending on this connection."""
         return not (self._waiting or self._unread or self._reader.unfinished)
 
     def idle_for(self) -> float:
-        """Seconds since anything happened on it; 0 as long as somebody waits for a reply."""
+        """Seconds since the last activity; 0 while a reply is pending."""
         return self._loop.time() - self._since if self.idle else 0.0
 
     def shutdown(self) -> None:
-        """Close behind what is owed."""
+        """Close after all pending replies."""
         if not self._deaf:
             self._end_in_turn(b"")
 
     def _on_time(self) -> None:
-        """Close if the client has run out of time; else look again later."""
+        """Close if the client has run out of time; else check again later."""
         self._timer = None
         if self._deaf:
             return

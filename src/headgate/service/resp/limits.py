@@ -1,10 +1,10 @@
 """The commands that count: redis-cell's `CL.THROTTLE`, and `HG.HIT`, `HG.PEEK` and `HG.RESET` for any rate.
 
-`CL.THROTTLE key max_burst count period [quantity]` is a token bucket that holds `max_burst` + 1. Its answer is that of
-redis-cell: limited (0 or 1), what the bucket holds, what is left, seconds until a retry passes (-1 if allowed, or if it
-never will), seconds until the bucket is full. Seconds are rounded up, but for less than a millisecond.
+`CL.THROTTLE key max_burst count period [quantity]` is a token bucket of size `max_burst` + 1. Its answer is that of
+redis-cell: limited (0 or 1), the size of the bucket, what is left, seconds until a retry passes (-1 if allowed, or if
+it never will), seconds until the bucket is full. Seconds are rounded up, except below a millisecond.
 
-Neighbours in a pipeline that differ in their keys only are taken in one go.
+Consecutive commands in a pipeline that differ only in their keys are taken in one call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .reading import Words
 
 Rows: TypeAlias = Any
-"""Answers of several commands, or a `Pending` of these: a row of numbers for each, or what was wrong with it."""
+"""The answers to several commands, or a `Pending` of them: a row of numbers for each, or its error."""
 
 MAX_KNOWN: Final = 10_000
 MAX_DIGITS: Final = 16
@@ -43,7 +43,7 @@ MS_US: Final = 1_000
 
 
 class Throttle(NamedTuple):
-    """What `CL.THROTTLE` asks for, but for the key."""
+    """The arguments of `CL.THROTTLE`, without the key."""
 
     limit: int
     window: int
@@ -56,14 +56,14 @@ class Throttle(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """What `HG.HIT` asks for, but for the key."""
+    """The arguments of `HG.HIT`, without the key."""
 
     limits: tuple[Limit, ...]
     cost: int
 
 
 class LimitCommands:
-    """Answers them for one node."""
+    """Answers these commands for one node."""
 
     def __init__(self, node: Node, front: Front, engine: NodeEngine) -> None:
         self._node = node
@@ -77,14 +77,14 @@ class LimitCommands:
         began_ns = perf_counter_ns()
         spec = self._throttle(words)
         answer = self._front.check(spec.check(_key(words[1])), began_ns)
-        return _told(answer, lambda decision: throttled(decision.burst, decision.answer))
+        return _rendered(answer, lambda decision: throttled(decision.burst, decision.answer))
 
     def throttle_run(self, words: Words, keys: list[str]) -> Rows:
-        """The same for several keys: the answers in order, or a `Pending` of these."""
+        """The same for several keys: the answers in order, or a `Pending` of them."""
         began_ns = perf_counter_ns()
         check = self._throttle(words).check(keys[0])
         results = self._front.check_batch([CheckRun(check, keys)], began_ns)
-        return _told(results, lambda found: _rows(found, throttled))
+        return _rendered(results, lambda found: _rows(found, throttled))
 
     def hit(self, words: Words) -> Any:
         """`HG.HIT key rate [COST n] [ALGORITHM name]`."""
@@ -95,10 +95,10 @@ class LimitCommands:
         else:
             charge = ReadyCharge(key, spec.limits, spec.cost, ChargeKind.TAKE, None)
             outcome = self._engine.outcome(ChargeSet((charge,)))
-        return _told(self._front.told([outcome], began_ns), _told_one)
+        return _rendered(self._front.collect([outcome], began_ns), _single_answer)
 
     def hit_run(self, words: Words, keys: list[str]) -> Rows:
-        """The same for several keys: the answers in order, or a `Pending` of these."""
+        """The same for several keys: the answers in order, or a `Pending` of them."""
         began_ns = perf_counter_ns()
         spec = self._hit(words)
         if len(spec.limits) > 1:
@@ -108,10 +108,12 @@ class LimitCommands:
             outcomes = [self._engine.outcome(ChargeSet((charge,))) for charge in charges]
         else:
             outcomes = self._engine.hits(spec.limits[0], None, keys, spec.cost)
-        return _told(self._front.told(outcomes, began_ns), lambda found: _rows(found, hit_row))
+        return _rendered(
+            self._front.collect(outcomes, began_ns), lambda found: _rows(found, hit_row)
+        )
 
     def peek(self, words: Words) -> Any:
-        """`HG.PEEK key rate [COST n] [ALGORITHM name]`: what `HG.HIT` would be answered."""
+        """`HG.PEEK key rate [COST n] [ALGORITHM name]`: the answer that `HG.HIT` would get."""
         key, spec = _key(words[1]), self._hit(words)
         charge = ReadyCharge(key, spec.limits, spec.cost, ChargeKind.PEEK, None)
         return self._peeked(ChargeSet((charge,)))
@@ -133,24 +135,24 @@ class LimitCommands:
         self._node.recorder.unblock(key)
         return "OK"
 
-    # What is read of the words, once.
+    # Parsing, cached
 
     def _throttle(self, words: Words) -> Throttle:
-        told = tuple(words[2:])
-        known = self._throttles.get(told)
-        return _kept(self._throttles, told, _read_throttle) if known is None else known
+        arguments = tuple(words[2:])
+        known = self._throttles.get(arguments)
+        return _kept(self._throttles, arguments, _read_throttle) if known is None else known
 
     def _hit(self, words: Words) -> Hit:
-        told = tuple(words[2:])
-        known = self._hits.get(told)
-        return _kept(self._hits, told, _read_hit) if known is None else known
+        arguments = tuple(words[2:])
+        known = self._hits.get(arguments)
+        return _kept(self._hits, arguments, _read_hit) if known is None else known
 
 
-def _kept(known: dict[Any, Any], told: tuple[bytes, ...], read: Callable[..., Any]) -> Any:
-    value = read(*told)
+def _kept(known: dict[Any, Any], arguments: tuple[bytes, ...], read: Callable[..., Any]) -> Any:
+    value = read(*arguments)
     if len(known) >= MAX_KNOWN:
         known.clear()
-    known[told] = value
+    known[arguments] = value
     return value
 
 
@@ -199,7 +201,7 @@ def _key(word: bytes) -> str:
 
 
 def keys_of(commands: Sequence[Words]) -> list[str] | None:
-    """The keys of commands; `None` if one of them is none."""
+    """The keys of commands; `None` if one of them is invalid."""
     try:
         keys = [words[1].decode() for words in commands]
     except UnicodeDecodeError:
@@ -208,18 +210,18 @@ def keys_of(commands: Sequence[Words]) -> list[str] | None:
     return keys if min(lengths) > 0 and max(lengths) <= SHORT_KEY else None
 
 
-# Answers.
+# Answers
 
 
-def _told(answer: Any, render: Callable[[Any], Any]) -> Any:
-    """An answer in words, at once or later."""
+def _rendered(answer: Any, render: Callable[[Any], Any]) -> Any:
+    """A rendered answer, now or later."""
     if isinstance(answer, Pending):
         future, result = answer
         return Pending(future, lambda: render(result()))
     return render(answer)
 
 
-def _told_one(results: Sequence[Any]) -> list[int]:
+def _single_answer(results: Sequence[Any]) -> list[int]:
     (outcome,) = results
     if isinstance(outcome, Exception):
         raise outcome
@@ -227,19 +229,19 @@ def _told_one(results: Sequence[Any]) -> list[int]:
 
 
 def hit_answer(decision: Decision) -> list[int]:
-    """What `HG.HIT` replies."""
+    """The reply to `HG.HIT`."""
     return [*hit_row(decision.limit, decision.answer)]
 
 
 def hit_row(limit: int, answer: Answer) -> tuple[int, ...]:
-    """Allowed, limit, what is left, milliseconds until a retry passes (-1 for never), until nothing is used."""
+    """Allowed, limit, what is left, milliseconds until a retry passes (-1 for never), and until nothing is used."""
     allowed, remaining, retry_after_us, reset_after_us, _ = answer
     retry = retry_after_us if retry_after_us == NEVER else (retry_after_us + 999) // MS_US
     return allowed, limit, remaining, retry, (reset_after_us + 999) // MS_US
 
 
 def throttled(burst: int, answer: Answer) -> tuple[int, ...]:
-    """An answer as redis-cell gives it: seconds are rounded up, but for less than a millisecond."""
+    """An answer in redis-cell's form: seconds are rounded up, except below a millisecond."""
     allowed, remaining, retry_after_us, reset_after_us, _ = answer
     reset = (reset_after_us + ALMOST_US) // SECOND_US
     if allowed or retry_after_us == NEVER:
@@ -248,7 +250,7 @@ def throttled(burst: int, answer: Answer) -> tuple[int, ...]:
 
 
 def _rows(results: Sequence[Any], row: Callable[[int, Answer], tuple[int, ...]]) -> list[Any]:
-    """The rows of a batch in order, and what was wrong in its place."""
+    """The rows of a batch in order, or the error at its position."""
     rows: list[Any] = []
     for result in results:
         if isinstance(result, Run):
@@ -262,6 +264,6 @@ def _rows(results: Sequence[Any], row: Callable[[int, Answer], tuple[int, ...]])
 
 
 def _total(limit: Limit, row: object) -> int:
-    """What is told as the limit: redis-cell tells what the bucket holds."""
+    """What is reported as the limit: for redis-cell, the size of the bucket."""
     total: int = getattr(limit, "burst", limit.limit) if row is throttled else limit.limit
     return total

@@ -25,7 +25,7 @@ MAX_BOUND: Final = 4_096
 
 
 class NodeEngine(Served):
-    """What packed calls of this node are put to."""
+    """Handles the packed calls to this node."""
 
     def __init__(self, front: Front, engine: AsyncEngine | None = None) -> None:
         super().__init__(front.engine if engine is None else engine)
@@ -41,10 +41,10 @@ class NodeEngine(Served):
     ) -> Outcomes | Awaitable[Outcomes]:
         """See `ServedEngine.take`."""
         began_ns = perf_counter_ns()
-        return self._told(self.hits(limit, rule, keys, 1), began_ns)
+        return self._collected(self.hits(limit, rule, keys, 1), began_ns)
 
     def hits(self, limit: Limit, rule: str | None, keys: list[str], cost: int) -> list[Any]:
-        """What comes of hits of several keys, not recorded yet: in one go, where the engine has that."""
+        """The outcomes of hits of several keys, not recorded yet: in one call, if the engine supports it."""
         bound = self._bound.get((limit, rule)) or self._bind(limit, rule)
         run = None if bound.hit_run is None else bound.hit_run(keys, cost)
         if run is None:
@@ -52,7 +52,7 @@ class NodeEngine(Served):
         return [*run.decisions()] if run.degraded else [run]
 
     def hit(self, limit: Limit, key: str, cost: int) -> Any:
-        """What comes of one hit, not recorded yet."""
+        """The outcome of one hit, not recorded yet."""
         bound = self._bound.get((limit, None)) or self._bind(limit, None)
         return tried(bound.hit, key, cost)
 
@@ -61,10 +61,10 @@ class NodeEngine(Served):
         if isinstance(requests[0], UsageQuestion):
             return super().decide(requests)
         began_ns = perf_counter_ns()
-        return self._told([self.outcome(request) for request in requests], began_ns)
+        return self._collected([self.outcome(request) for request in requests], began_ns)
 
     def outcome(self, request: Any) -> Any:
-        """What comes of one request, not recorded yet: a decision, a future of one, or what is wrong."""
+        """The outcome of one request, not recorded yet: a decision, a future of one, or an error."""
         plain = plain_charge(request)
         if plain is not None:
             key, limit, cost, rule = plain
@@ -80,8 +80,8 @@ class NodeEngine(Served):
         (decision,) = await self.engine.decide([request])
         return decision
 
-    def _told(self, outcomes: list[Any], began_ns: int) -> Outcomes | Awaitable[Outcomes]:
-        results = self._front.told(outcomes, began_ns)
+    def _collected(self, outcomes: list[Any], began_ns: int) -> Outcomes | Awaitable[Outcomes]:
+        results = self._front.collect(outcomes, began_ns)
         return later(results) if isinstance(results, Pending) else results
 
     def _bind(self, limit: Limit, rule: str | None) -> BoundCheck:
@@ -95,6 +95,6 @@ class NodeEngine(Served):
 
 
 async def later(pending: Pending[Any]) -> Any:
-    """What a pending answer brings, awaited."""
+    """Await a pending answer."""
     await asyncio.wait([pending.future])
     return pending.result()

@@ -1,8 +1,8 @@
 """Bytes to commands: arrays of words, as every Redis client sends them, or a line of words, as people type them.
 
-Reading costs time in proportion to the bytes, however they are cut. What is there as a whole is split in one go; only
-what is cut off, or has line ends inside of words, is read word by word. No more is kept of an unfinished command than
-`max_bytes`, and what a client announces is refused before it is sent.
+Reading takes time proportional to the number of bytes, however they are fragmented. Complete commands are split in one
+step; only partial ones, or those with line ends inside of words, are read word by word. At most `max_bytes` of an
+unfinished command are kept, and larger ones are refused as soon as they are announced.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 Words: TypeAlias = Sequence[bytes]
-"""A command: its name, and what it is about."""
+"""A command: its name and arguments."""
 
 CRLF: Final = b"\r\n"
 MAX_LINE: Final = 1_024
-"""Bytes of a line that people type, or of a line that says how long something is."""
+"""The maximum length of a typed line, or of a line with a length."""
 WORD_BYTES: Final = 16
-"""What a word weighs besides its bytes: many empty ones are a burden, too."""
+"""The overhead of a word: many empty ones are a burden, too."""
 MAX_DIGITS: Final = 9
 LENGTHS: Final = [b"$%d" % length for length in range(1_025)]
 COUNTS: Final = {b"*%d" % count: count for count in range(1, 1_025)}
 
 
 class TypedLine(list[bytes]):
-    """A command that came as a line: typed by a person, or sent by somebody who speaks another protocol."""
+    """A command that came as a line: typed by a person, or sent by a client of another protocol."""
 
 
 class CommandReader:
-    """Reads what one client sends."""
+    """Reads the input of one client."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        """What a command may weigh; it may be changed between commands."""
+        """The maximum size of a command; may be changed between commands."""
         self._buffer = bytearray()
         self._words: list[bytes] = []
-        self._missing = 0  # Words of the command that are yet to come.
-        self._length = -1  # Bytes of the next word, if that is known.
-        self._size = 0  # What the command weighs so far.
-        self._at = 0  # How far the buffer was read.
+        self._missing = 0  # Words of the command that are still missing.
+        self._length = -1  # Bytes of the next word, if known.
+        self._size = 0  # The size of the command so far.
+        self._at = 0  # The position in the buffer.
         self.error = ""
-        """What is wrong with what was sent; nothing is read behind that."""
+        """What is wrong with the input; nothing after that is read."""
 
     @property
     def unfinished(self) -> bool:
@@ -63,7 +63,7 @@ class CommandReader:
         return commands
 
     def _read_first(self, commands: list[Words]) -> bytes:
-        """Finish the command that has begun; what comes behind it is returned."""
+        """Finish the command that has begun; returns the rest of the input."""
         self._at = 0
         while not commands and not self.error and self._step(commands):
             pass
@@ -82,7 +82,7 @@ class CommandReader:
         del self._buffer[: self._at]
 
     def _split(self, data: bytes, commands: list[Words]) -> bytes:
-        """Take what is complete and plain in one go; returns the rest."""
+        """Split off all complete and plain commands at once; returns the rest."""
         parts = data.split(CRLF)
         at = 0
         if len(data) <= self.max_bytes:
@@ -107,7 +107,7 @@ class CommandReader:
         return data if not at else CRLF.join(parts[at:])
 
     def _step(self, commands: list[Words]) -> bool:
-        """Read one word, or one line; false if more has to come for that."""
+        """Read one word or one line; false if more input is needed."""
         buffer, at = self._buffer, self._at
         if self._length >= 0:
             end = at + self._length
@@ -166,15 +166,15 @@ class CommandReader:
 
 
 def _alike(parts: list[bytes]) -> list[Words]:
-    """The commands of a pipeline that begins with some of the same number of words; none if one of them is not plain.
+    """The commands of a pipeline that start with an equal number of words; empty if one of them is not plain.
 
-    They stand in columns, most of which hold the same in every row and are looked at once.
+    They form columns, most of which have the same content in every row and are checked once.
     """
     count = COUNTS.get(parts[0], 0)
     row = 2 * count + 1
     heads = parts[:-1:row]
     many = next((at for at, head in enumerate(heads) if head != parts[0]), len(heads))
-    if (len(parts) - 1) // row < many:  # The last is cut off.
+    if (len(parts) - 1) // row < many:  # The last one is incomplete.
         many = (len(parts) - 1) // row
     if not count or many < 2:
         return []
@@ -192,7 +192,7 @@ def _alike(parts: list[bytes]) -> list[Words]:
 
 
 def _lengths(words: list[bytes]) -> list[bytes]:
-    """What says how long these words are; nothing if one is too long to be plain."""
+    """The length lines of these words; empty if one is too long to be plain."""
     try:
         return [LENGTHS[len(word)] for word in words]
     except IndexError:

@@ -1,4 +1,4 @@
-"""Values to bytes, in RESP2 or RESP3: whole numbers, texts, nil, lists and maps of these, and errors."""
+"""Values to bytes, in RESP2 or RESP3: integers, strings, nil, lists and maps of these, and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def encoded(value: Any, *, resp3: bool = False) -> bytes:  # noqa: PLR0911 - one for each kind
-    """A value as it is sent; `str` is a simple string and `bytes` a bulk string."""
+    """A value on the wire; `str` is a simple string and `bytes` a bulk string."""
     kind = type(value)
     if kind is list:
         return _list(value, resp3=resp3)
@@ -39,7 +39,7 @@ _FORMATS: Final = [b"*%d\r\n" % many + b":%d\r\n" * many for many in range(17)]
 
 
 def numbers(values: Sequence[int]) -> bytes:
-    """A list of whole numbers, all in one go."""
+    """A list of integers, encoded at once."""
     many = len(values)
     if many < len(_FORMATS):
         return _FORMATS[many] % tuple(values)
@@ -47,12 +47,12 @@ def numbers(values: Sequence[int]) -> bytes:
 
 
 def rows_of_numbers(rows: Sequence[Sequence[int]]) -> bytes:
-    """The replies to several commands, each a list of as many whole numbers."""
+    """The replies to several commands, each a list of the same number of integers."""
     return (_FORMATS[len(rows[0])] * len(rows)) % tuple(chain.from_iterable(rows))
 
 
 def error(text: str) -> bytes:
-    """An error reply; its first word says what kind of error it is."""
+    """An error reply; its first word is the kind of error."""
     line = text.replace("\r", " ").replace("\n", " ")
     return b"-%b\r\n" % line.encode("utf-8", "replace")
 

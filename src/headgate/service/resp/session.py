@@ -1,6 +1,6 @@
-"""A session: who the client of one connection is, and what it may do.
+"""A session: the identity of the client of one connection, and what it may do.
 
-A token is shown once, by `AUTH` or `HELLO`, and looked at again every second: one that is taken back ends here, too.
+A token is shown once, by `AUTH` or `HELLO`, and checked again every second: if it is revoked, access ends here, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _numbers: Final = itertools.count(1)
 
 
 class Session:
-    """What is known of one client."""
+    """The state of one client."""
 
     def __init__(self, auth: Auth, address: str) -> None:
         self._auth = auth
@@ -38,11 +38,11 @@ class Session:
         self.name = b""
         self.resp3 = False
         self.ended = False
-        """Whether nothing that comes is listened to any more."""
+        """Whether further input is ignored."""
 
     @property
     def caller(self) -> Caller | None:
-        """Whose token was shown, if it still holds."""
+        """The owner of the token that was shown, if it is still valid."""
         if not self._auth.required:
             return Caller(ANYBODY.name, ANYBODY.role, self.address)
         if self._token and time.monotonic() - self._looked > LOOK_EVERY:
@@ -51,24 +51,24 @@ class Session:
 
     @property
     def welcome(self) -> bool:
-        """Whether the client may ask anything at all."""
+        """Whether the client may send any command at all."""
         return not self._auth.checks_need_token or self.caller is not None
 
     def may(self, role: Role) -> bool:
-        """Whether the client may do what this role may; everybody may check, unless that needs a token."""
+        """Whether the client has this role; everyone may check, unless that needs a token."""
         if role == "checker" and not self._auth.checks_need_token:
             return True
         caller = self.caller
         return caller is not None and caller.may(role)
 
     def refusal(self, role: Role) -> WireError:
-        """What to say to a client that may not."""
+        """The error for a client without this role."""
         if self.caller is None:
             return WireError("NOAUTH Authentication required.")
         return WireError(f"NOPERM this needs a token with the role {role}")
 
     def authenticate(self, user: bytes, token: bytes) -> None:
-        """Take a token; raises what to say if it is none of ours."""
+        """Accept a token; raises an error if it is invalid."""
         if not self._auth.required:
             raise WireError("ERR AUTH called without any token configured; see the setting tokens")
         found = self._identify(token)
@@ -88,7 +88,7 @@ class Session:
         return self._caller
 
     def set_name(self, name: bytes) -> None:
-        """Remember what the client calls itself; nobody is told but itself."""
+        """Store the client's name; only the client itself can read it."""
         if len(name) > MAX_NAME or any(byte <= 32 or byte > 126 for byte in name):
             raise WireError(
                 f"ERR a client's name may have up to {MAX_NAME} characters, without spaces or newlines"

@@ -1,15 +1,14 @@
 """The audit log: every change that an operator makes, in a tamper-evident file.
 
-One JSON object a line. Each line has the number of its place, the hash of the line before it, and at its end a hash
-over all bytes in front of that, so a line that is changed in any byte, removed, added or moved breaks the chain there.
-Every process has a chain of its own; its first line says so. What a chain cannot show by itself is that its end was cut
-off: the log of the service has the number and the hash (`head`) of every line, as has `/api/audit` of the last, and
-`headgate audit verify` takes either.
+One JSON object per line. Each line has its number, the hash of the previous line, and at its end a hash over all bytes
+before that, so a line that is changed in any byte, removed, added or moved breaks the chain. Every process has its own
+chain; its first line says so. A chain alone cannot show that its end was cut off: so the service's log has the number
+and the hash (`head`) of every line, `/api/audit` those of the last, and `headgate audit verify` accepts either.
 
-A line is on the disk before the change is made, and the change is made before it is acknowledged. If the change then
-fails, another line says so. So no change goes unseen, whenever the process dies.
+A line is on disk before the change is made, and the change is made before it is acknowledged. If the change then fails,
+another line says so. So no change goes unrecorded, whenever the process dies.
 
-A process that died while it wrote may leave half a line. The next one cuts it off and notes that, in the chain.
+A process that died while writing may leave half a line. The next one cuts it off and records that in the chain.
 """
 
 from __future__ import annotations
@@ -39,26 +38,24 @@ if TYPE_CHECKING:
 
 try:
     import fcntl
-except (
-    ImportError
-):  # Windows: there it is up to the operator that two processes do not share a file.
+except ImportError:  # Windows: the operator must ensure that no two processes share a file.
     fcntl = None  # type: ignore[assignment]
 
 BEGINNING: Final = "0" * 64
-"""What stands for the line before the first."""
+"""Stands for the hash before the first line."""
 KEPT_IN_MEMORY: Final = 1_000
 SEAL: Final = len(',"hash":""}') + 64
-"""Bytes at the end of a line that hold its hash."""
+"""The number of bytes at the end of a line that hold its hash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """What somebody does."""
+    """A change by an operator."""
 
     action: str
-    """Such as `ban.put`."""
+    """For example `ban.put`."""
     target: str
-    """What it is done to: a key, a rule."""
+    """What is changed: a key, a rule."""
     before: Any = None
     after: Any = None
     reason: str = ""
@@ -72,7 +69,7 @@ class ChainBreak(NamedTuple):
 
 
 class AuditVerdict(NamedTuple):
-    """What was found in a file."""
+    """The result of verifying a file."""
 
     entries: int
     head: str
@@ -80,12 +77,12 @@ class AuditVerdict(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no break was found."""
         return not self.breaks
 
 
 class AuditLog:
-    """The chain of one process. Without a `path` it is kept in memory, and only as far as there is room."""
+    """The chain of one process. Without a `path` it is kept in memory, up to a maximum size."""
 
     def __init__(
         self, path: str | os.PathLike[str] | None, *, node: str, clock: Clock | None = None
@@ -105,7 +102,7 @@ class AuditLog:
 
     @asynccontextmanager
     async def change(self, caller: Caller, change: AuditedChange) -> AsyncIterator[None]:
-        """Note a change, and let it be made inside the block."""
+        """Record a change that is made inside the block."""
         await self.note(caller, change)
         try:
             yield
@@ -117,24 +114,24 @@ class AuditLog:
             raise
 
     async def note(self, caller: Caller, change: AuditedChange) -> None:
-        """Write a line; when this returns it is on the disk."""
+        """Write a line; it is on disk when this returns."""
         async with self._lock:
             await asyncio.to_thread(self._append, caller, change)
 
     def recent(self, many: int, *, before: int | None = None) -> list[dict[str, Any]]:
-        """The newest entries that are still in memory, the newest first; all of them older than number `before`."""
-        # A copy, which is made in one step: a thread may be writing the next entry.
+        """The newest entries that are still in memory, newest first; all of them older than number `before`."""
+        # An atomic copy: a thread may be writing the next entry.
         newest_first = reversed(self._recent.copy())
         found = [one for one in newest_first if before is None or one["seq"] < before]
         return found[:many]
 
     @property
     def entries(self) -> int:
-        """How many lines this process has written."""
+        """The number of lines that this process has written."""
         return self._written
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -165,7 +162,7 @@ class AuditLog:
             raise
 
     def _continue(self, path: Path) -> None:
-        """Find the end of the chain; a last line that is not whole was never acknowledged, and is cut off."""
+        """Find the end of the chain; an incomplete last line was never acknowledged, and is cut off."""
         assert self._file is not None
         content = self._file.read()
         whole, _, torn = content.rpartition(b"\n")
@@ -213,7 +210,7 @@ class AuditLog:
         self._log.info("noted in the audit log", extra={"entry": self._seq, "head": self.head})
 
     def _write(self, line: bytes) -> None:
-        """All of the line and onto the disk, or none of it."""
+        """Write all of the line to disk, or none of it."""
         assert self._file is not None
         end = os.fstat(self._file.fileno()).st_size
         try:
@@ -236,7 +233,7 @@ def sealed(entry: dict[str, Any]) -> tuple[bytes, str]:
 
 
 def verify(lines: Iterable[bytes]) -> AuditVerdict:
-    """Follow a chain from its first line to its last, and say where it is broken."""
+    """Follow a chain from its first line to its last, and report where it is broken."""
     breaks: list[ChainBreak] = []
     head, number, seq = BEGINNING, 0, 0
     for number, line in enumerate(lines, 1):
@@ -259,7 +256,7 @@ def verify(lines: Iterable[bytes]) -> AuditVerdict:
 
 
 def sealed_again(line: bytes) -> bytes:
-    """The line as it would be if nobody had touched it since it was sealed."""
+    """The line with a freshly computed hash."""
     text = line[:-SEAL] + b"}"
     return b'%b,"hash":"%b"}' % (line[:-SEAL], hashlib.sha256(text).hexdigest().encode())
 
@@ -267,7 +264,7 @@ def sealed_again(line: bytes) -> bytes:
 def verify_file(path: Path) -> AuditVerdict:
     """Verify a file.
 
-    Half a line at its end is a break: the process that left it there must note that when it comes back.
+    Half a line at its end is a break: the process that left it must record that when it restarts.
     """
     try:
         content = path.read_bytes()
@@ -286,7 +283,7 @@ def verify_file(path: Path) -> AuditVerdict:
 
 
 def read_entries(path: Path) -> Iterator[dict[str, Any]]:
-    """The entries of a file that can be read, in order."""
+    """The readable entries of a file, in order."""
     try:
         with path.open("rb") as file:
             for line in file:
@@ -298,7 +295,7 @@ def read_entries(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """The lines of a file; nothing but a line feed ends one."""
+    """The lines of a file; only a line feed ends one."""
     return content.removesuffix(b"\n").split(b"\n") if content else []
 
 

@@ -1,16 +1,15 @@
 """Auth: who the caller is, and what it may do.
 
 A caller shows a token in the `Authorization` header, and nowhere else: what a browser sends by itself (cookies, forms,
-a password in the address) never counts, so no page can act for its reader. A token is looked up by its hash. How long
-that takes says something about the hash of what was sent and nothing about a token that is kept; the final comparison
-takes the same time in any case.
+a password in the address) never counts, so no page can act for its reader. A token is looked up by its hash. The time
+that takes depends on the hash of what was sent, not on any stored token; the final comparison takes constant time.
 
-Without any token only this machine is served, and everybody on it may do everything. Then the `Host` header of what
-goes to management must name this machine too: a page whose name was bound to 127.0.0.1 by its owner (DNS rebinding)
-sends its own. Checks come through proxies, which send any `Host`; but a browser also sends the `Origin` of the page,
-and that must be this machine's.
+Without any token only this machine is served, and everyone on it has all roles. Then the `Host` header of requests to
+management must also name this machine: a page whose owner has bound its name to 127.0.0.1 (DNS rebinding) sends its
+own. Checks come through proxies, which send any `Host`; but a browser also sends the `Origin` of the page, and that
+must be this machine's.
 
-Whoever shows wrong tokens is limited, by address, like anybody else. A right token always passes.
+Callers that show wrong tokens are rate limited, by address. A valid token always passes.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ if TYPE_CHECKING:
 BEARER: Final = b"bearer "
 GUESSES: Final = "10/minute"
 LOOK_EVERY: Final = 1.0
-"""Seconds between looks at the file of tokens."""
+"""Seconds between two checks of the token file."""
 MAX_HEADER: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who is allowed to ask."""
+    """A caller with access."""
 
     name: str
     role: Role
     address: str = ""
 
     def may(self, role: Role) -> bool:
-        """Whether they may do what this role may."""
+        """Whether they have this role."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 ANYBODY: Final = Caller("anybody", "admin")
-"""Everyone on this machine, as long as there are no tokens."""
+"""Everyone on this machine, if there are no tokens."""
 
 
 class Auth:
-    """Knows the tokens. `source` is a file, which is looked at again when it changes, or hashes as text.
+    """Knows the tokens. `source` is a file, which is read again when it changes, or hashes as text.
 
     Empty means none.
     """
@@ -90,7 +89,7 @@ class Auth:
         return f"<Auth with {len(self._by_digest)} tokens>"
 
     def identify(self, authorization: bytes | None) -> Token | None:
-        """Whose token this header shows, if it shows one that holds."""
+        """The token in this header, if it is valid."""
         if authorization is None or len(authorization) > MAX_HEADER:
             return None
         if authorization[:7].lower() != BEARER:
@@ -103,25 +102,25 @@ class Auth:
         return token if token.is_valid_at(datetime.now(UTC)) else None
 
     def caller(self, authorization: bytes | None, address: str) -> Caller | None:
-        """Who is asking; `None` when they must show a token and have not."""
+        """The caller; `None` if a token is required and none was shown."""
         if not self.required:
             return Caller(ANYBODY.name, ANYBODY.role, address)
         token = self.identify(authorization)
         return None if token is None else Caller(token.name, token.role, address)
 
     def token_of(self, name: str) -> Token | None:
-        """The token of this name, if there is one that holds."""
+        """The token with this name, if it is valid."""
         self._refresh()
         now = datetime.now(UTC)
         found = (one for one in self._by_digest.values() if one.name == name)
         return next((one for one in found if one.is_valid_at(now)), None)
 
     def may_check(self, authorization: bytes | None) -> bool:
-        """Whether a check may be asked; on the hot path."""
+        """Whether a check is permitted; on the hot path."""
         return not self.checks_need_token or self.identify(authorization) is not None
 
     def guess_failed(self, address: str) -> float:
-        """Somebody at this address showed a wrong token: seconds until they may try again, 0 if at once."""
+        """Record a wrong token from this address; returns the seconds until the next try is allowed, 0 for at once."""
         return self._guesses.hit(address or "unknown", GUESSES).retry_after
 
     def allows_host(self, host: bytes | None) -> bool:
@@ -136,7 +135,7 @@ class Auth:
         return all(_name_of(one.partition(b"://")[2]) in self._hosts for one in origins)
 
     def _refresh(self) -> None:
-        """Look at the file again, once a second at most; a file that cannot be read leaves what was read before."""
+        """Check the file again, at most once a second; if it cannot be read, the old tokens stay."""
         now = time.monotonic()
         if now - self._looked < LOOK_EVERY or self._source.startswith(INLINE):
             return
@@ -153,7 +152,7 @@ class Auth:
             try:
                 self._stamp = self._stamp_now()
             except OSError:
-                self._stamp = None  # `read_tokens` says what is wrong.
+                self._stamp = None  # `read_tokens` reports the error.
         tokens = read_tokens(self._source)
         self._by_digest = {bytes.fromhex(one.sha256): one for one in tokens}
         self._looked = time.monotonic()
@@ -170,7 +169,7 @@ def _name_of(host: bytes) -> str:
 
 
 def require_safe_bind(host: str, auth: Auth | None) -> None:
-    """Refuse to open management to the world: a public address needs a token that holds."""
+    """Refuse to expose management to the world: a public address needs a valid token."""
     if is_loopback(host) or (auth is not None and auth.required and auth._by_digest):
         return
     raise ConfigError(open_to_everybody(host))

@@ -1,6 +1,6 @@
 """Hosts: loopback addresses, and this machine's host names.
 
-One answer for all who ask: what may listen without tokens, and what may stand in a `Host` header.
+Used for both questions: where to listen without tokens, and which `Host` headers to accept.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on `host`.
+    """Whether only this machine can reach `host`.
 
     >>> is_loopback("LOCALHOST"), is_loopback("::1"), is_loopback("[::1]"), is_loopback("0.0.0.0")
     (True, True, True, False)
@@ -29,7 +29,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_everywhere(host: str) -> bool:
-    """Whether `host` stands for all addresses of this machine, and so is none that others could be told.
+    """Whether `host` stands for all addresses of this machine, and so cannot be announced to others.
 
     >>> is_everywhere("0.0.0.0"), is_everywhere("[::]"), is_everywhere("10.0.0.1"), is_everywhere("example")
     (True, True, False, False)
@@ -41,7 +41,7 @@ def is_everywhere(host: str) -> bool:
 
 
 def bare(host: str) -> str:
-    """An address as the system knows it: one of IPv6 is often written in brackets."""
+    """An address in the system's notation: IPv6 is often written in brackets."""
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
@@ -54,7 +54,7 @@ def open_to_everybody(host: str) -> str:
 
 
 def hosts_for(host: str, allowed: Iterable[str] = ()) -> frozenset[str] | None:
-    """The names that may stand in `Host`: on loopback this machine's and those allowed.
+    """The names accepted in `Host`: on loopback this machine's, and those in `allowed`.
 
     Elsewhere any, unless some are named.
     """

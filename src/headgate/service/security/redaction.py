@@ -11,7 +11,7 @@ _OPTION = re.compile(r"((?:password|secret|token)=)[^&#]*", re.IGNORECASE)
 
 
 def redacted(url: str) -> str:
-    """A URL without the passwords in it; a text that is no URL stays as it is.
+    """A URL without its passwords; other text is returned unchanged.
 
     >>> redacted("redis://user:pass:word@db:6379/0?secret=x&deadline=1")
     'redis://user:***@db:6379/0?secret=***&deadline=1'

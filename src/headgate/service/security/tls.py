@@ -1,8 +1,8 @@
 """TLS on the listener: the certificate is reloaded when its files change.
 
-Connections that are open keep the certificate they began with; new ones get the new one. Files that cannot be used
-together (one of them is half written, or the key belongs to another certificate) change nothing: the old certificate
-stays, and the log says why.
+Open connections keep the certificate they began with; new ones get the new one. Files that do not work together (one is
+half written, or the key belongs to another certificate) change nothing: the old certificate stays, and the log says
+why.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...errors import ConfigError
 
 
 class Certificate:
-    """The certificate and key that a listener shows."""
+    """The certificate and key of a listener."""
 
     def __init__(self, cert: str, key: str) -> None:
         self._cert = Path(cert)
@@ -24,19 +24,18 @@ class Certificate:
         try:
             self._seen = self._stamps()
             self.context = self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-        except OSError as error:  # Among them everything that OpenSSL refuses.
+        except OSError as error:  # Includes everything that OpenSSL refuses.
             raise ConfigError(f"{cert} and {key} cannot be used: {error}") from None
 
     def refresh(self) -> bool:
-        """Read the files again if they have changed; whether the certificate is a new one."""
+        """Read the files again if they have changed; returns whether there is a new certificate."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
                 return False
             self._seen = stamps
-            self._load(
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            )  # On trial: a failed load leaves half behind.
+            # A trial first: a load that fails leaves a context half changed.
+            self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
             self._load(self.context)
         except OSError as error:
             self._log.error("the new certificate cannot be used, the old one stays: %s", error)

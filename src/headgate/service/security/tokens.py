@@ -1,12 +1,12 @@
 """Access tokens. A file holds their hashes, never the tokens.
 
-A token is 256 bits from the system's randomness, so its SHA-256 can be kept in the open: nobody finds a token by
-trying, however fast the hash is. A slow hash (scrypt) is made for passwords, which people choose; here it would only
-let strangers make the service work for a twentieth of a second per guess.
+A token is 256 bits of system randomness, so its SHA-256 can be stored openly: nobody finds a token by trying, however
+fast the hash is. A slow hash (scrypt) is for passwords, which people choose; here it would only let strangers cost the
+service a twentieth of a second per guess.
 
     {"format": 1, "tokens": [{"name": "ann", "role": "operator", "sha256": "…", "created_at": "…", "expires_at": null}]}
 
-In the place of a file the hashes can be given as text: `sha256:operator:ann:<hex>`, several with commas between them.
+Instead of a file, the hashes can be given as text: `sha256:operator:ann:<hex>`, separated by commas.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Role: TypeAlias = Literal["checker", "viewer", "operator", "admin"]
-"""Each may do what those before it may: send checks; look; reset, ban and override; change rules."""
+"""Each includes those before it: send checks; look; reset, ban and override; change rules."""
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 PREFIX: Final = "hg_"
@@ -39,7 +39,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of a token: whose it is, what it allows, and its hash."""
+    """A token's name, role and hash."""
 
     name: str
     role: Role
@@ -67,7 +67,7 @@ class Token:
 def new_token(
     name: str, role: Role, *, now: datetime, expires: datetime | None = None
 ) -> tuple[str, Token]:
-    """A new token: the text, to be shown once, and what is kept of it."""
+    """A new token: the text, to be shown once, and its record."""
     text = PREFIX + secrets.token_urlsafe(32)
     until = None if expires is None else _text(expires)
     kept = Token(
@@ -77,7 +77,7 @@ def new_token(
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token."""
+    """The stored hash of a token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
@@ -100,7 +100,7 @@ def read_tokens(source: str) -> tuple[Token, ...]:
 
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
-    """Write the file anew, for its owner only; a crash leaves the old one or the new one."""
+    """Rewrite the file, readable by its owner only; a crash leaves the old one or the new one."""
     rows: list[dict[str, Any]] = [asdict(one) for one in tokens]
     text = json.dumps({"format": 1, "tokens": rows}, indent=2) + "\n"
     try:
@@ -110,14 +110,14 @@ def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
 
 
 def added(tokens: tuple[Token, ...], token: Token) -> tuple[Token, ...]:
-    """With one more; names are not used twice."""
+    """The tokens plus this one; names must be unique."""
     if any(one.name == token.name for one in tokens):
         raise UsageError(f"there is already a token named {token.name!r}; revoke it first")
     return (*tokens, token)
 
 
 def without(tokens: tuple[Token, ...], name: str) -> tuple[Token, ...]:
-    """Without this one."""
+    """The tokens without this one."""
     left = tuple(one for one in tokens if one.name != name)
     if len(left) == len(tokens):
         raise UsageError(f"no token is named {name!r:.80}; 'headgate token list' shows them")

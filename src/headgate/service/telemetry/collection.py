@@ -1,4 +1,4 @@
-"""Watching a node: its figures are gathered, and shared with other workers, as long as its board beats."""
+"""Collects a node's figures, and shares them with other workers, while its board runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def watched(node: Node) -> WorkerMetrics:
-    """The figures of a node and of its fellow workers; from now on it tells them its own every second."""
+    """The figures of a node and its fellow workers; from now on it shares its own every second."""
     lag = node.loop_lag
     lag.on_tick = node.shedding.note
     figures = WorkerMetrics(node.shared_dir, node.worker, Gauges(node, lag).figures)

@@ -1,8 +1,8 @@
 """Blocks: the keys that a node denies right now, and why. Bounded; those that last longest are kept.
 
-A key is blocked by a limit when not even a cost of one passes it, until the moment that the denial named. A block is
-about one key, one rule and one limit: it leaves the list when its moment has come, or as soon as something passes that
-same limit. Bans are no blocks; the board knows them.
+A key is blocked by a limit if not even a cost of one passes, until the time given in the denial. A block belongs to one
+key, one rule and one limit: it is removed when its time is over, or as soon as something passes that same limit. Bans
+are not blocks; they are on the board.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 MAX_BLOCKS: Final = 1_000
 ROOM: Final = 4 * MAX_BLOCKS
-"""How far the list may grow before it is cut, so that cutting costs little for each."""
+"""How far the list may grow before it is cut, so that cutting is cheap per entry."""
 SPEAKS_NOT: Final = frozenset({"shadow", "ban"})
-"""Sources of denials that are no blocks: one holds nobody up, the other is no limit."""
+"""Sources of denials that are not blocks: a shadow denies nobody, and a ban is not a limit."""
 
 Which: TypeAlias = tuple[str | None, str]
-"""What blocks a key: a rule, if there is one, and the identity of a limit."""
+"""What blocks a key: a rule, if any, and the identity of a limit."""
 Denied: TypeAlias = "tuple[int, Any, Context, int]"
-"""Until when, in the node's own time; by which limit; in which context; and how often already."""
+"""Until when, in the node's time; by which limit; in which context; and how often so far."""
 
 
 class DeniedKeys:
-    """What one node denies."""
+    """The keys that one node denies."""
 
     def __init__(self) -> None:
         self._denied: dict[str, dict[Which, Denied]] = {}
@@ -46,7 +46,7 @@ class DeniedKeys:
     def update(
         self, decisions: Iterable[Decision], denied_ns: Sequence[int], epoch_ns: int
     ) -> None:
-        """Take in decisions, in their order; there is a time for each one that was denied."""
+        """Process decisions, in order; there is a time for each denial."""
         blocked, times = self._denied, iter(denied_ns)
         at_us = 0
         for decision in decisions:
@@ -64,7 +64,7 @@ class DeniedKeys:
             self._cut(at_us)
 
     def _note(self, decision: Decision, at_us: int) -> None:
-        """What one limit said: something passed it, or its key is blocked from then on."""
+        """Process the answer of one limit: either something passed it, or its key is blocked from then on."""
         key, limit, context = decision.key, decision.limited_by, decision.context
         allowed, remaining, retry_after_us, _, _ = decision.answer
         own = self._denied.get(key)
@@ -84,16 +84,16 @@ class DeniedKeys:
             own[which] = (at_us + retry_after_us, limit, context, many)
 
     def forget(self, key: str) -> None:
-        """Nothing blocks it any more, if something did."""
+        """Remove all blocks of a key."""
         self._many -= len(self._denied.pop(key, ()))
 
     def limits(self, key: str, now_us: int) -> list[tuple[str | None, Any]]:
-        """What blocks a key: rules, if they have one, and limits."""
+        """What blocks a key: pairs of rule, if any, and limit."""
         own = self._denied.get(key, {})
         return [(which[0], one[1]) for which, one in own.items() if one[0] > now_us]
 
     def live(self, now_us: int, offset_us: int = 0) -> list[Block]:
-        """What is still blocked; told by a clock that is so far ahead."""
+        """The current blocks; their times are converted to a clock that is `offset_us` ahead."""
         self._cut(now_us)
         return [
             Block(
@@ -109,7 +109,7 @@ class DeniedKeys:
         ]
 
     def _cut(self, now_us: int) -> None:
-        """Drop what is over, and of the rest those that end first."""
+        """Drop blocks that are over, and then those that end first."""
         every = [
             (denied[0], key, which, denied)
             for key, own in self._denied.items()
@@ -134,7 +134,7 @@ def _reason_of(limit: Any, rule: str | None, source: str) -> str:
 
 
 def limit_in_words(limit: Any) -> str:
-    """What a limit gives: `5 per minute`."""
+    """A limit in words: `5 per minute`."""
     if isinstance(limit, Concurrency):
         return f"{limit.limit} at the same time"
     if isinstance(limit, CalendarWindow):

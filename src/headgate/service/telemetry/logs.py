@@ -1,8 +1,8 @@
-"""Logs as JSON, one object a line, that nothing from outside can forge or flood.
+"""Logs as JSON, one object per line, safe against forged lines and floods.
 
-Control characters and everything beyond ASCII are escaped, so a line is a line and a terminal is not steered. A value
-is cut at 256 characters. The same message comes at most five times in ten seconds; what was left out is told with the
-next one.
+Control characters and everything beyond ASCII are escaped, so a record is always one line and cannot control a
+terminal. Values are cut at 256 characters. The same message is logged at most five times in ten seconds; the next one
+reports how many were left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JsonFormatter(logging.Formatter):
     """Writes a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """The record as a line."""
         at = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -55,7 +55,7 @@ class RateLimitedFilter(logging.Filter):
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this one is written."""
+        """Whether to write this record."""
         now = time.monotonic()
         what = (record.name, str(record.msg))
         since, count = self._seen.get(what, (now, 0))
@@ -72,7 +72,7 @@ class RateLimitedFilter(logging.Filter):
 
 
 def configure_logs(level: str, stream: IO[str] | None = None) -> None:
-    """Send everything that this process logs to `stream`, or to stderr, as JSON."""
+    """Send all logs of this process to `stream`, or to stderr, as JSON."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonFormatter())
     handler.addFilter(RateLimitedFilter())

@@ -1,4 +1,4 @@
-"""LoopLag: how late the event loop is. A timer that should fire every 50 ms tells how much later it did."""
+"""LoopLag: how late the event loop is, measured by a timer that should fire every 50 ms."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SPAN: Final = 10.0
 
 
 class LoopLag:
-    """The longest delays of the last ten seconds. `start` in the loop that is to be watched."""
+    """The longest delays of the last ten seconds. Call `start` in the loop to watch."""
 
     def __init__(self) -> None:
         self._timer: asyncio.TimerHandle | None = None
         self._late: deque[tuple[float, float]] = deque()
         self.on_tick: Callable[[float], None] | None = None
-        """Told how late it is, every time."""
+        """Called with every measured delay."""
 
     @property
     def worst(self) -> float:
@@ -28,7 +28,7 @@ class LoopLag:
         return self._late[0][1] if self._late else 0.0
 
     def start(self) -> None:
-        """Begin to watch; does nothing when it has begun."""
+        """Start watching; does nothing if it is running."""
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._wait(loop)
@@ -51,7 +51,7 @@ class LoopLag:
         self._wait(loop)
 
     def note(self, now: float, late: float) -> None:
-        """Keep a delay as long as no later one is longer, and for ten seconds at most."""
+        """Keep a delay until a longer one comes, for ten seconds at most."""
         while self._late and self._late[-1][1] <= late:
             self._late.pop()
         self._late.append((now, late))

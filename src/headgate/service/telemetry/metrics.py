@@ -1,11 +1,10 @@
 """Metrics: all figures of a process, by their Prometheus names.
 
-`METRICS` is the list; nothing that is not there is exported, and the documentation, the alerts and the dashboard are
-tested against it. What does not exist in a build has no metric.
+`METRICS` is the complete list; nothing else is exported, and the documentation, the alerts and the dashboard are tested
+against it. A feature that does not exist in a build has no metric.
 
-`Figures` are plain values, so that workers can hand them to each other (`workers.py`). Counters and histograms of
-workers are added. A gauge says how it is to be understood over several of them: some are added, of others the highest
-or the lowest counts.
+`Figures` are plain values, so that workers can exchange them (`worker_metrics.py`). Counters and histograms of workers
+are added. Gauges define how to combine them: some are added, for others the maximum or the minimum counts.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
 Value: TypeAlias = "float | list[Any]"
-"""A number; of a histogram its counts, one for each bucket, and the sum."""
+"""A number; for a histogram its counts, one per bucket, and the sum."""
 Figures: TypeAlias = dict[str, list[tuple[tuple[str, ...], Value]]]
-"""By metric: what it says, for each set of labels."""
+"""By metric: the value for each set of labels."""
 
 SECONDS: Final = tuple(bound_ns / 1e9 for bound_ns in BUCKETS_NS)
 FAST: Final = "checks"
@@ -38,7 +37,7 @@ SIZES: Final = tuple(map(float, BATCH_SIZES))
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its name, what it says, and how several of it become one."""
+    """One metric: its name, its help text, and how to combine several values."""
 
     name: str
     kind: Kind
@@ -143,7 +142,7 @@ BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 class Gauges:
-    """Collects what one process has to say."""
+    """Collects the figures of one process."""
 
     def __init__(self, node: Node, lag: LoopLag) -> None:
         self._node = node
@@ -151,7 +150,7 @@ class Gauges:
         self._started = time.time()
 
     def figures(self) -> Figures:
-        """Everything, as of now."""
+        """All current figures."""
         found: Figures = {}
         for part in (
             self._checks,
@@ -326,17 +325,17 @@ class Gauges:
 
 
 def lasting(figures: Figures) -> Figures:
-    """Those that outlive their process: counters and histograms."""
+    """The figures that outlive their process: counters and histograms."""
     return {name: rows for name, rows in figures.items() if BY_NAME[name].kind != "gauge"}
 
 
 def merged(parts: list[Figures]) -> Figures:
-    """The figures of several processes as those of one service."""
+    """The figures of several processes combined."""
     found: dict[str, dict[tuple[str, ...], Value]] = {}
     for part in parts:
         for name, rows in part.items():
             metric = BY_NAME.get(name)
-            if metric is None:  # Of a worker of another version.
+            if metric is None:  # From a worker of another version.
                 continue
             known = found.setdefault(name, {})
             for labels, value in rows:

@@ -1,6 +1,6 @@
-"""What a node has done in the last ten seconds, by rule and by how long decisions took; and the same of all nodes.
+"""A node's figures of the last ten seconds, by rule and by duration of decisions; and the same for all nodes.
 
-Rates add up, and so do the counts of fixed buckets, which is why nodes share those and not percentiles.
+Rates and counts of fixed buckets can be added, so nodes share those and not percentiles.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import deque
 from operator import sub
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ...regions.rights_figures import RightsFigures
 from .recorder import BUCKETS_NS, NO_RULE
 
 if TYPE_CHECKING:
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
     from .recorder import Recorder
 
 FIGURES: Final = "figures"
-"""The name of the list that nodes share them in."""
+"""The name of the list in which nodes share them."""
 SECONDS: Final = 10
 SHOWN_RULES: Final = 200
-"""How many rules a node tells the others of: those with most requests."""
+"""How many rules a node reports: those with most requests."""
 DEGRADED: Final = frozenset({"open", "closed", "fallback"})
-"""Sources of answers that were given in the store's place."""
+"""Sources of answers given instead of the store."""
 
 
 class RuleRates(NamedTuple):
-    """What a rule has done, a second."""
+    """Rates of one rule, per second."""
 
     allowed: float = 0.0
     denied: float = 0.0
@@ -40,7 +41,7 @@ NO_RATES: Final = RuleRates()
 
 
 class NodeFigures(NamedTuple):
-    """What a node has done in the last ten seconds, a second."""
+    """A node's figures of the last ten seconds, per second."""
 
     requests: float = 0.0
     denied: float = 0.0
@@ -49,21 +50,23 @@ class NodeFigures(NamedTuple):
     rules: Mapping[str, RuleRates] = {}
     """By rule; checks without one are under an empty name."""
     latency: Sequence[int] = (0,) * (len(BUCKETS_NS) + 1)
-    """How many decisions fell into each bucket of time."""
+    """The number of decisions in each bucket of duration."""
     epoch: int = 0
-    """Of the choice that this node follows."""
+    """The epoch of the choice that this node uses."""
     store: Sequence[int] = (0,) * (len(BUCKETS_NS) + 1)
-    """How many calls to the store fell into each bucket of time."""
+    """The number of calls to the store in each bucket of duration."""
     engine: Mapping[str, float] = {}
-    """What its engine says of itself, by the names of its metrics."""
+    """Figures of its engine, by the names of the metrics."""
     uncounted: float = 0.0
-    """Of the degraded answers, those that let a request pass without any limit."""
+    """Degraded answers that let a request pass without any limit."""
+    rights: RightsFigures | None = None
+    """Traffic in rights of regions since the start; `None` if no rule uses escrow."""
 
     def to_bytes(self) -> bytes:
-        """As the others read it."""
+        """Serialise it for other nodes."""
         busiest = sorted(self.rules.items(), key=lambda one: -sum(one[1]))[:SHOWN_RULES]
         rules = {name: [round(one, 2) for one in rates] for name, rates in busiest}
-        told = [
+        row = [
             *self[:4],
             rules,
             list(self.latency),
@@ -71,28 +74,37 @@ class NodeFigures(NamedTuple):
             list(self.store),
             dict(self.engine),
             self.uncounted,
+            None if self.rights is None else self.rights.as_json(),
         ]
-        return json.dumps(told, separators=(",", ":")).encode()
+        return json.dumps(row, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> NodeFigures:
-        """Read it back."""
+        """The inverse of `to_bytes`."""
         requests, denied, degraded, failed, rules, latency, epoch, *more = json.loads(packed)
         read = {name: RuleRates(*one[:3]) for name, one in rules.items()}
         found = cls(requests, denied, degraded, failed, read, tuple(latency), epoch)
-        if len(more) < 2:  # Older nodes say less.
-            return found
-        uncounted = more[2] if len(more) > 2 else 0.0
-        return found._replace(store=tuple(more[0]), engine=more[1], uncounted=uncounted)
+        store, engine, uncounted, rights = (*more, *MISSING[len(more) :])[:4]
+        return found._replace(
+            store=tuple(store),
+            engine=engine,
+            uncounted=uncounted,
+            rights=None if rights is None else RightsFigures.from_json(rights),
+        )
+
+
+MISSING: Final = (NodeFigures().store, NodeFigures().engine, 0.0, None)
+"""Values for the last fields, which older nodes do not send."""
 
 
 def together(every: Iterable[NodeFigures]) -> NodeFigures:
-    """All nodes as one."""
+    """All nodes combined."""
     nodes = list(every)
     rules: dict[str, RuleRates] = {}
     for node in nodes:
         for name, rates in node.rules.items():
             rules[name] = RuleRates(*map(sum, zip(rates, rules.get(name, NO_RATES), strict=True)))
+    rights = [node.rights for node in nodes if node.rights is not None]
     return NodeFigures(
         sum(node.requests for node in nodes),
         sum(node.denied for node in nodes),
@@ -102,6 +114,7 @@ def together(every: Iterable[NodeFigures]) -> NodeFigures:
         tuple(map(sum, zip(*(node.latency for node in nodes), strict=True))),
         store=tuple(map(sum, zip(*(node.store for node in nodes), strict=True))),
         uncounted=sum(node.uncounted for node in nodes),
+        rights=RightsFigures.together(rights) if rights else None,
     )
 
 
@@ -118,7 +131,7 @@ class _Counted(NamedTuple):
 
 
 class RecentFigures:
-    """Looks at a recorder once a second, and tells what has changed in ten."""
+    """Samples a recorder once a second, and computes what has changed in ten."""
 
     def __init__(self, recorder: Recorder, clock: Callable[[], float] = time.monotonic) -> None:
         self._recorder = recorder
@@ -127,7 +140,7 @@ class RecentFigures:
         self.note()
 
     def note(self) -> None:
-        """Look, once a second."""
+        """Take a sample; called once a second."""
         recorder = self._recorder
         asked = {rule or "": totals for rule, totals in recorder.rule_totals().items()}
         shadows: dict[str, int] = {}
@@ -157,7 +170,7 @@ class RecentFigures:
         )
 
     def figures(self) -> NodeFigures:
-        """What the last ten seconds say."""
+        """The figures of the last ten seconds."""
         first, last = self._seen[0], self._seen[-1]
         span = max(1.0, last.at - first.at)
         rules = {}
@@ -183,9 +196,9 @@ class RecentFigures:
 
 
 def percentile_us(counts: Sequence[int], share: float) -> int | None:
-    """The time that this share of all decisions stayed below, in microseconds; `None` if there were none.
+    """The duration below which this share of all decisions stayed, in microseconds; `None` if there were none.
 
-    Within a bucket they are taken to be spread evenly.
+    Within a bucket an even distribution is assumed.
 
     >>> percentile_us([0, 0, 0, 100] + [0] * 13, 0.5)
     75

@@ -1,11 +1,11 @@
 """Recorder: what a node has decided, in plain integers.
 
-On the hot path a decision is appended to a list, and a denial's time to another: nothing is looked up, nothing is
-hashed. The lists are folded into counters when they hold `FOLD_AT` decisions, when the board beats, and before anybody
-reads, so what is read is never behind. Used from one event loop only.
+On the hot path a decision is appended to a list, and a denial's time to another: no lookups, no hashing. The lists are
+folded into counters when they hold `FOLD_AT` decisions, when the board beats, and before every read, so reads are
+always up to date. Used from one event loop only.
 
-Everything is bounded: series by `MAX_SERIES` (rules beyond that are counted together as `other`), top keys by the
-sketch, blocks by `MAX_BLOCKS`. Every duration is counted, none is sampled.
+Everything is bounded: series by `MAX_SERIES` (further rules are counted together as `other`), top keys by the sketch,
+blocks by `MAX_BLOCKS`. Every duration is counted, none is sampled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_SERIES: Final = 1_000
 NO_RULE: Final = "-"
 OTHER: Final = "other"
 TOP_SHARED: Final = 100
-"""How many of its top keys a node puts up for the others."""
+"""How many of its top keys a node shares."""
 TOP_PERIOD_US: Final = 60_000_000
 BUCKETS_NS: Final = (
     10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000, 10_000_000,
@@ -53,7 +53,7 @@ SEVERAL: Final = attrgetter("several")
 DECIDER: Final = attrgetter("decider")
 FIRST: Final = itemgetter(0)
 RULE: Final = itemgetter(2)
-"""Where a decision and its parts keep them; `Context` and `Answer` are tuples."""
+"""Positions in a decision and its parts; `Context` and `Answer` are tuples."""
 
 
 class Series(NamedTuple):
@@ -62,26 +62,26 @@ class Series(NamedTuple):
     rule: str
     algorithm: str
     result: str
-    """`allowed`, `denied`, or `never` when the cost could not fit even an idle key."""
+    """`allowed`, `denied`, or `never` if the cost would not fit even an idle key."""
     source: str
 
 
 class Record(Protocol):
-    """What the hot path calls after every decision."""
+    """Called on the hot path after every decision."""
 
     def __call__(self, decision: Decision, took_ns: int = 0) -> None:
-        """A decision was made, and took that long."""
+        """Record a decision, and how long it took."""
 
 
 class RecordRun(Protocol):
-    """What the hot path calls after several decisions that have most in common."""
+    """Called on the hot path after several decisions that have most in common."""
 
     def __call__(self, run: Run, took_ns: int = 0) -> None:
-        """They were made, and each took that long."""
+        """Record them, and how long each took."""
 
 
 class Histogram:
-    """Counts by fixed buckets. One more than there are bounds holds what is above all of them."""
+    """Counts in fixed buckets, with one more for values above all bounds."""
 
     __slots__ = ("_bounds", "counts", "sum", "unit")
 
@@ -90,10 +90,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.sum: float = 0
         self.unit = unit
-        """What is counted times this is what is shown: nanoseconds become seconds."""
+        """The factor for display: nanoseconds become seconds."""
 
     def add(self, values: list[Any]) -> None:
-        """Count a batch: sorted once, it falls into its buckets by a few searches. Zeros were not measured."""
+        """Count a batch: sorted once, a few searches find its buckets. Zeros were not measured."""
         values.sort()
         at = bisect_right(values, 0)
         for bucket, bound in enumerate(self._bounds):
@@ -103,14 +103,14 @@ class Histogram:
         self.sum += sum(values)
 
     def add_many(self, value: int, many: int) -> None:
-        """Count one value so many times. Zero was not measured."""
+        """Count one value `many` times. Zero means not measured."""
         if value:
             self.counts[bisect_left(self._bounds, value)] += many
             self.sum += value * many
 
     @property
     def value(self) -> list[Any]:
-        """Counts and sum, as they are shown."""
+        """Counts and sum, in the displayed unit."""
         return [list(self.counts), self.sum * self.unit]
 
 
@@ -122,7 +122,7 @@ class Recorder:
         self._decisions: list[Decision] = []
         self._took_ns: list[int] = []
         self._denied_ns: list[int] = []
-        self._asked: list[str] = []  # Keys of runs that the sketch does not know of yet.
+        self._asked: list[str] = []  # Keys of runs that are not in the sketch yet.
         self.record: Record = self._recording()
         self.record_run: RecordRun = self._record_run
         self._checks: Counter[tuple[str | None, str, bool | None, str]] = Counter()
@@ -138,9 +138,9 @@ class Recorder:
         self.fast_answers: defaultdict[int, int] = defaultdict(int)
         """Answers of the hot path, by status; it counts them itself."""
         self.tracing: Tracing | None = None
-        """Whoever tells of all this elsewhere, if anybody does."""
+        """Exports spans, if tracing is on."""
         self.each_second: list[Callable[[], None]] = []
-        """What else is to be done when the board beats."""
+        """Further work to do when the board beats."""
         self.http: Counter[tuple[str, str, int]] = Counter()
         """Answers of the framework, by method, route and status."""
         self.http_durations = Histogram(BUCKETS_NS, NS)
@@ -151,14 +151,14 @@ class Recorder:
         self.batch_sizes = Histogram(BATCH_SIZES)
 
     def _recording(self) -> Record:
-        """`record(decision, took_ns)`, with everything it needs at hand: it is called for every decision."""
+        """`record(decision, took_ns)`, as a closure: it is called for every decision."""
         decisions, ticks, fold = self._decisions, self._clock.ticks, self.fold
         append, append_took, append_denied = (
             decisions.append, self._took_ns.append, self._denied_ns.append,
         )  # fmt: skip
 
         def record(decision: Decision, took_ns: int = 0) -> None:
-            """A decision was made, and took that long."""
+            """Record a decision, and how long it took."""
             append(decision)
             append_took(took_ns)
             if not decision.answer[0]:
@@ -169,8 +169,8 @@ class Recorder:
         return record
 
     def _record_run(self, run: Run, took_ns: int = 0) -> None:
-        """Count a run at once, all but its keys: it takes one look at what its decisions have in common."""
-        self.fold()  # What was decided before comes before it.
+        """Count a run at once, except for its keys, by what its decisions have in common."""
+        self.fold()  # Earlier decisions come first.
         keys, limit, answers, context, _ = run
         many, allowed = len(answers), sum(map(FIRST, answers))
         denied = many - allowed
@@ -181,7 +181,8 @@ class Recorder:
             self._by_rule[context.rule, False] += denied
             self._checks[context.rule, limit.decider, False, context.source] += denied
         self._asked += keys
-        if len(self._asked) >= FOLD_AT:  # A sketch takes many in less time than few, many times.
+        # A sketch handles one large batch faster than many small ones.
+        if len(self._asked) >= FOLD_AT:
             self._fold_asked()
         self.durations.add_many(took_ns, many)
         if denied or self._blocks:
@@ -191,20 +192,20 @@ class Recorder:
         self._denied += denied
 
     def record_failure(self, error: Exception) -> None:
-        """A check could not be answered, because the store failed."""
+        """Record a check that could not be answered, because the store failed."""
         self.failures["unknown" if getattr(error, "indefinite", False) else "not_charged"] += 1
 
     def record_ignored_fields(self, count: int) -> None:
-        """A body had that many fields that nobody knows."""
+        """Record the number of unknown fields in a body."""
         self.ignored_fields += count
 
     def record_batch(self, took: float, size: int) -> None:
-        """A call to the store took so many seconds, and carried so many requests."""
+        """Record a call to the store: how many seconds it took, and how many requests it carried."""
         self.store_durations.add([round(took * 1e9) or 1])
         self.batch_sizes.add([size])
 
     def record_http(self, method: str, route: str, status: int, took_ns: int) -> None:
-        """The framework has answered a request. `route` is a pattern of ours, never a path that was sent."""
+        """Record an answer of the framework. `route` is one of our patterns, never a path that was sent."""
         self.http[method, route, status] += 1
         self.http_durations.add([took_ns])
 
@@ -233,7 +234,7 @@ class Recorder:
         self._denied += len(denied_ns)
 
     def _bound_checks(self) -> None:
-        """Count rules together that came late; those of years of changes would else all be here."""
+        """Count further rules together; otherwise those of years of changes would all be here."""
         if len(self._checks) <= 2 * MAX_SERIES:
             return
         late = list(self._checks.items())[MAX_SERIES:]
@@ -249,14 +250,14 @@ class Recorder:
         self._asked.clear()
 
     def _fold_denials(self, decisions: Sequence[Decision], denied_ns: Sequence[int]) -> None:
-        """Note which keys are blocked from now on, or not any more. There is a time for each denial."""
+        """Update the blocked keys. There is a time for each denial."""
         self._blocks.update(decisions, denied_ns, self._clock.epoch_ns)
         denials = [decision for decision in decisions if not decision.answer[0]]
         if any(decision.answer[2] == NEVER for decision in denials):
             self._fold_nevers(denials)
 
     def _fold_nevers(self, denials: list[Decision]) -> None:
-        """Count costs that are too large for ever apart: no waiting helps against them."""
+        """Count costs that can never fit separately: waiting does not help."""
         for decision in denials:
             if decision.answer[2] == NEVER and decision.context[0] != "ban":
                 limit, context = decision.limited_by, decision.context
@@ -264,16 +265,16 @@ class Recorder:
                 self._checks[context.rule, limit.decider, None, context.source] += 1
 
     def _fold_several(self, decisions: Iterable[Decision]) -> None:
-        """Count the rules that did not speak for their request, and those that would have denied if enforced."""
+        """Count rules that did not decide their request, and those that would have denied if enforced."""
         for decision in decisions:
-            said: dict[str | None, bool] = {}
+            passed: dict[str | None, bool] = {}
             for one in decision.several:
                 (source, _, rule, *_), allowed = one.context, one.answer[0]
                 if source == "shadow" and not allowed:
                     self._checks[rule, one.limited_by.decider, False, source] += 1
-                said[rule] = allowed and said.get(rule, True)
-            said.pop(decision.context[2], None)
-            self._by_rule.update(said.items())
+                passed[rule] = allowed and passed.get(rule, True)
+            passed.pop(decision.context[2], None)
+            self._by_rule.update(passed.items())
 
     @property
     def totals(self) -> Totals:
@@ -282,7 +283,7 @@ class Recorder:
         return Totals(self._requests, self._denied)
 
     def checks(self) -> Mapping[Series, int]:
-        """How many decisions of each kind there were."""
+        """The number of decisions of each kind."""
         self.fold()
         counted: dict[Series, int] = {}
         for (rule, algorithm, allowed, source), many in self._checks.items():
@@ -294,7 +295,7 @@ class Recorder:
         return counted
 
     def rule_totals(self) -> dict[str | None, Totals]:
-        """What each rule was asked and denied, also where another one spoke for the request; `None` for no rule."""
+        """Requests and denials of each rule, even if another one decided the request; `None` for no rule."""
         self.fold()
         found: dict[str | None, Totals] = {}
         for (rule, allowed), many in self._by_rule.items():
@@ -303,29 +304,29 @@ class Recorder:
         return found
 
     def blocks(self, offset_us: int = 0) -> list[Block]:
-        """What this node denies right now, told by a clock that is so far ahead of its own: the board's."""
+        """The current blocks of this node, with times on the board's clock, which is `offset_us` ahead."""
         self.fold()
         return self._blocks.live(self._clock.now_us(), offset_us)
 
     def blocking(self, key: str) -> list[tuple[str | None, Any]]:
-        """What this node denies a key by right now: rules, if they have one, and limits."""
+        """What currently blocks a key on this node: pairs of rule, if any, and limit."""
         self.fold()
         return self._blocks.limits(key, self._clock.now_us())
 
     def unblock(self, key: str) -> None:
-        """Something has been done about a key: it may not be denied any more."""
+        """Remove the blocks of a key that was changed: it may not be denied any more."""
         self.fold()
         self._blocks.forget(key)
 
     def top(self, many: int = TOP_SHARED) -> tuple[list[TopKey], int]:
-        """The keys that are asked for most, and how often any other may have been."""
+        """The busiest keys, and an upper bound for the hits of any other."""
         self.fold()
         self._fold_asked()
         top = self._sketch.top(many)
         return top, top[-1].hits if len(top) == many else 0
 
     def report(self, *, alone: bool = False, offset_us: int = 0) -> Report:
-        """What the board is told, once a second and by its clock; a node that is alone keeps its lists to itself."""
+        """The report for the board, once a second and by its clock; a node that is alone does not share its lists."""
         self.fold()
         for work in self.each_second:
             work()
@@ -338,7 +339,7 @@ class Recorder:
         if alone:
             return Report(totals)
         top, floor = self.top()
-        # A list holds what people look at, and a key may be long.
+        # The lists are for display, and a key may be long.
         shared = [hot._replace(key=shown(hot.key)) for hot in top]
         lists = {
             "blocks": blocks_to_bytes(self.blocks(offset_us)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RuleTraffic:
-    """Keeps the scopes of a control in step with the rules, and counts in them what the recorder has counted."""
+    """Keeps the scopes of a control in step with the rules, and adds the recorder's counts to them."""
 
     def __init__(self, recorder: Recorder, control: AdaptiveControl, rules: Any) -> None:
         self._recorder = recorder
@@ -24,10 +24,10 @@ class RuleTraffic:
         self._version: str | None = None
         self._told: dict[str, Totals] = {}
         self.adaptive: frozenset[str] = frozenset()
-        """The rules that have an adaptive limit."""
+        """The rules with an adaptive limit."""
 
     def tell(self) -> None:
-        """Tell what was counted since the last time."""
+        """Report what was counted since the last call."""
         self._follow_rules()
         if not self.adaptive:
             return
@@ -52,6 +52,6 @@ class RuleTraffic:
 
 
 def is_adaptive(rule: Rule) -> bool:
-    """Whether any limit of a rule is adaptive, be it one for a single value."""
+    """Whether any limit of a rule is adaptive, including those for single values."""
     every = (rule.limits, *rule.overrides.values())
     return any(isinstance(limit, Adaptive) for limits in every for limit in limits)

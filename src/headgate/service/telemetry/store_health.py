@@ -1,9 +1,9 @@
 """StoreHealth: tracks whether the engine's store answers, and logs each change once.
 
-A store that others share is asked when the node begins and every second from then on, so that `/health` is right also
-when nobody asks for anything: a wrong password shows before the first check, and the end of an outage by itself. Every
-decision tells how it went, too; one that rules or a cache made in the store's place is no sign of life. The first
-failure begins an outage: one line in the log. The end of it is one more line.
+A shared store is probed when the node starts and every second after that, so that `/health` is right even without
+traffic: a wrong password shows before the first check, and the end of an outage by itself. Every decision reports its
+outcome, too; one made by rules or a cache instead of the store proves nothing. The first failure begins an outage,
+which is logged once, and so is its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROBE_LIMIT: Final = FixedWindow(1, 1_000_000)
 
 
 class StoreHealth:
-    """Whether the store answers. One that was never asked counts as up."""
+    """Whether the store answers. One that was never called counts as up."""
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._log = logger or logging.getLogger("headgate.service")
@@ -34,11 +34,11 @@ class StoreHealth:
         self._steady = False
         self._down_since = 0.0
         self.up = True
-        """Whether the last thing we heard was an answer. A plain attribute: the hot path looks at it."""
+        """Whether the last call was answered. A plain attribute, because the hot path reads it."""
         self.last_error = ""
-        """What the last failure said; empty when there was none."""
+        """The last failure; empty if there was none."""
         self.outages = 0
-        """How often the store has gone away."""
+        """The number of outages."""
 
     @property
     def down_for(self) -> float:
@@ -46,7 +46,7 @@ class StoreHealth:
         return 0.0 if self.up else time.monotonic() - self._down_since
 
     async def start(self, engine: AsyncEngine, *, shared: bool = False) -> None:
-        """Watch this engine; one with a store that others share is asked right now, and then every second."""
+        """Watch this engine; a shared store is probed now, and then every second."""
         self._engine, self._steady = engine, shared
         if shared:
             await self._ask(engine)
@@ -60,7 +60,7 @@ class StoreHealth:
             await asyncio.gather(self._probe, return_exceptions=True)
 
     def failed(self, error: Exception) -> None:
-        """A call has failed."""
+        """Record a failed call."""
         self.last_error = str(error)
         if not self.up:
             return
@@ -72,13 +72,13 @@ class StoreHealth:
             self._probe = asyncio.get_running_loop().create_task(self._keep_probing(self._engine))
 
     def heard(self, decision: Decision) -> None:
-        """A decision was made, by the engine or in its place; only needed while the store counts as down."""
+        """Record a decision, by the engine or instead of it; only needed while the store counts as down."""
         context = decision.context
         if context.source == "engine" and not context.degraded and decision.limited:
             self.answered()
 
     def answered(self) -> None:
-        """The store itself has answered."""
+        """Record an answer of the store itself."""
         if not self.up:
             self._log.warning("the store answers again, after %.1f s", self.down_for)
             self.up = True
@@ -91,7 +91,7 @@ class StoreHealth:
     async def _ask(self, engine: AsyncEngine) -> None:
         try:
             await engine.usage(PROBE_KEY, PROBE_LIMIT)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer, and the next may be one
+        except Exception as error:  # noqa: BLE001 - any error means no answer; the next probe may succeed
             self.failed(error)
         else:
             self.answered()

@@ -1,10 +1,10 @@
 """Tracing: spans for management and for some checks, by OpenTelemetry.
 
-Off unless asked for, and then nothing of it is even imported.
+Off by default, and then not even imported.
 
-A check is told as a span after it was decided, with the time that it took, so deciding is not slowed down by more than
-a throw of the dice. Spans never hold a key. Where they go is up to the environment (`OTEL_EXPORTER_OTLP_ENDPOINT` and
-so on), never to anybody who asks the service.
+The span of a check is created after the decision, with the time that it took, so it slows a decision down only by one
+random number. Spans never contain a key. Where they go is configured by the environment (`OTEL_EXPORTER_OTLP_ENDPOINT`
+and so on), never by callers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 
 class Tracing:
-    """Makes spans; `share` of all checks get one, and every request to management."""
+    """Creates spans for `share` of all checks, and for every request to management."""
 
     def __init__(self, tracer: Tracer, share: float) -> None:
         self._tracer = tracer
         self._share = share
 
     def watch(self, recorder: Recorder) -> None:
-        """From now on, tell some of what is recorded as spans."""
+        """From now on, create spans for some of what is recorded."""
         record, share, dice = recorder.record, self._share, random.random
 
         def record_and_tell(decision: Decision, took_ns: int = 0) -> None:
             record(decision, took_ns)
             if dice() < share:
-                self._tell(decision, took_ns)
+                self._trace(decision, took_ns)
 
         def record_each(run: Run, took_ns: int = 0) -> None:
             for decision in run.decisions():
@@ -53,13 +53,13 @@ class Tracing:
 
     @contextmanager
     def request(self, method: str, route: str) -> Iterator[Span]:
-        """The span of a request to management, as long as the block lasts."""
+        """The span of a request to management, for the duration of the block."""
         words = {"http.request.method": method, "http.route": route}
         with self._tracer.start_as_current_span(f"{method} {route}", attributes=words) as span:
             yield span
 
-    def _tell(self, decision: Decision, took_ns: int) -> None:
-        """A check that has just been decided."""
+    def _trace(self, decision: Decision, took_ns: int) -> None:
+        """Create the span of a check that was just decided."""
         ended_ns = time.time_ns()
         words: dict[str, Any] = {
             "headgate.allowed": decision.allowed,
@@ -76,7 +76,7 @@ class Tracing:
 
 
 def open_tracing(share: float, node: str) -> Tracing | None:
-    """Tracing as the environment says; `None` when nothing is to be traced."""
+    """Tracing as configured by the environment; `None` if nothing is traced."""
     if not share:
         return None
     try:

@@ -1,9 +1,9 @@
-"""Figures of several worker processes, so that whichever answers a scrape speaks for all of them.
+"""Figures of several worker processes, so that whichever answers a scrape reports all of them.
 
-Each worker writes its figures to a file of its own place in a shared folder, once a second and before it answers a
-scrape, so nothing that was ever shown is forgotten when it dies: counters never go back. The next process in that place
-reads the file first and counts on from there. Only one process has a place at a time, so no locks are needed. Gauges
-count only as long as their file is fresh.
+Each worker writes its figures to its own file in a shared folder, once a second and before it answers a scrape, so
+nothing that was ever shown is lost when it dies: counters never go back. Its successor reads the file first and
+continues from there. Only one process writes a file at a time, so no locks are needed. Gauges count only while their
+file is fresh.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .metrics import Figures
 
 FRESH: Final = 5.0
-"""Seconds after which a worker that wrote nothing counts as gone."""
+"""Seconds of silence after which a worker counts as gone."""
 
 
 class WorkerPage(msgspec.Struct):
@@ -34,7 +34,7 @@ class WorkerPage(msgspec.Struct):
 
 
 class WorkerMetrics:
-    """One worker's place in the shared folder; without a folder it speaks for itself alone."""
+    """One worker's file in the shared folder; without a folder, only this worker is reported."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class WorkerMetrics:
         self._before: Figures = self._read_before()
 
     def write(self) -> None:
-        """Tell the others."""
+        """Write the file for the other workers."""
         if self._file is None:
             return
         page = WorkerPage(self._now(), self._figures())  # type: ignore[arg-type]  # Tuples are lists in JSON.
@@ -59,7 +59,7 @@ class WorkerMetrics:
         try:
             beside.write_bytes(msgspec.json.encode(page))
             beside.replace(self._file)
-        except OSError as error:  # Figures are not worth failing for.
+        except OSError as error:  # Not worth failing for.
             self._log.warning("the figures of this worker cannot be written: %s", error)
 
     def all(self) -> Figures:
@@ -80,7 +80,7 @@ class WorkerMetrics:
         return merged([self._before, self._own()]) if self._before else self._own()
 
     def _read_before(self) -> Figures:
-        """What the one who had this place before us has counted."""
+        """The figures of this worker's predecessor."""
         page = None if self._file is None else _read(self._file)
         figures: Any = {} if page is None else page.figures
         return lasting(figures)

@@ -19,7 +19,7 @@ def cluster(nodes: list[str], held: dict[int, str]) -> ClusterMap:
     return ClusterMap(1, members, shards)
 
 
-def test_nobody_is_assigned_anything_where_nobody_can_be_reached() -> None:
+def test_without_reachable_nodes_nothing_is_assigned() -> None:
     member = Member("a", "", 1, 1)
     assert assign(ClusterMap(1, {"a": member}), range(SHARDS)) == {}
 
@@ -30,7 +30,7 @@ def test_nobody_is_assigned_anything_where_nobody_can_be_reached() -> None:
         strategies.integers(0, SHARDS - 1), strategies.sampled_from("abcdefghijxyz")
     ),
 )
-def test_loads_differ_by_one_at_most_and_who_holds_keeps(
+def test_loads_differ_by_one_at_most_and_holders_keep_their_shards(
     nodes: list[str], held: dict[int, str]
 ) -> None:
     assigned = assign(cluster(nodes, held), range(SHARDS))
@@ -58,7 +58,7 @@ def test_what_was_assigned_stays_assigned() -> None:
 
 
 @given(strategies.data())
-def test_what_is_under_way_does_not_change_where_the_rest_goes(data: strategies.DataObject) -> None:
+def test_moves_under_way_do_not_change_where_the_rest_goes(data: strategies.DataObject) -> None:
     """Whichever moves are done already, and whichever shards are free meanwhile."""
     nodes = data.draw(strategies.lists(strategies.sampled_from("abcde"), min_size=1, unique=True))
     held = data.draw(

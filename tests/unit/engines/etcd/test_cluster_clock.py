@@ -69,7 +69,7 @@ def test_it_is_never_behind_what_the_last_owner_wrote() -> None:
     assert clock.lead_us == 5_000_000
 
 
-def test_the_oldest_node_comes_back_to_its_wall_clock_by_and_by() -> None:
+def test_the_oldest_node_returns_to_its_wall_clock_gradually() -> None:
     machine = Machine(1_000)
     clock = machine.clock()
     clock.not_before(1_000_100_000)

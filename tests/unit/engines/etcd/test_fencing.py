@@ -103,7 +103,9 @@ async def owner_dies(fate: Callable[[int], str]) -> Tally:
 
 @pytest.mark.parametrize("how", ["dead", "killed"])
 @pytest.mark.parametrize("step", range(1, STEPS))
-def test_an_owner_that_dies_at_any_step_leaves_exactly_what_it_gave(step: int, how: str) -> None:
+def test_an_owner_that_dies_at_any_step_leaves_exactly_what_it_admitted(
+    step: int, how: str
+) -> None:
     asyncio.run(owner_dies(lambda number: how if number == step else ""))
 
 

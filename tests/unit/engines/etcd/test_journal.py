@@ -73,7 +73,7 @@ def test_a_commit_names_what_changed_and_nothing_else() -> None:
     assert written.commit() == []
 
 
-def test_old_entries_are_said_again_and_deleted() -> None:
+def test_old_entries_are_repeated_and_deleted() -> None:
     """However many commits there are: what is kept is in proportion to what is alive."""
     written = Written()
     written.hit("quiet")
@@ -85,7 +85,7 @@ def test_old_entries_are_said_again_and_deleted() -> None:
     assert (used(loaded, "quiet"), used(loaded, "busy")) == (1, 100)
 
 
-def test_only_so_much_is_said_again_at_once() -> None:
+def test_the_number_of_repeated_places_is_bounded() -> None:
     written = Written()
     written.hit(*(f"key{number}" for number in range(2 * CARRIED)))
     written.commit()
@@ -124,7 +124,7 @@ def test_a_key_that_was_reset_does_not_come_back() -> None:
     assert (used(loaded, "a"), used(loaded, "b")) == (0, 1)
 
 
-def test_a_reset_is_remembered_while_an_earlier_journal_may_say_otherwise() -> None:
+def test_a_reset_is_remembered_while_an_earlier_journal_may_contradict_it() -> None:
     written = Written()
     written.shard.importing = True
     written.hit("a")
@@ -168,7 +168,7 @@ def test_idle_keys_leave_memory_and_the_journal() -> None:
     assert sum(map(len, written.entries.values())) < 100
 
 
-def test_a_commit_that_is_too_large_is_split_and_only_its_last_part_lets_go(
+def test_a_large_commit_is_split_and_only_its_last_part_deletes_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headgate.engines.etcd.journal.MOST_BYTES", 2_000)

@@ -74,13 +74,13 @@ def secure() -> Iterator[RedisServer]:
 
 
 @KINDS
-def test_a_unix_socket_is_as_good_as_a_port(secure: RedisServer, kind: str) -> None:
+def test_a_unix_socket_works_like_a_port(secure: RedisServer, kind: str) -> None:
     url = f"redis+unix://:{CANARY}@{secure.socket}"
     assert hit(kind, url)
 
 
 @KINDS
-def test_tls_with_an_authority_of_ones_own(secure: RedisServer, kind: str) -> None:
+def test_tls_works_with_a_private_authority(secure: RedisServer, kind: str) -> None:
     assert secure.certificates is not None
     accepted = int(secure.info("stats")["total_connections_received"])
     for host in (HOST, "localhost"):
@@ -91,9 +91,7 @@ def test_tls_with_an_authority_of_ones_own(secure: RedisServer, kind: str) -> No
 
 
 @KINDS
-def test_sentinels_may_speak_plainly_where_the_servers_do_not(
-    secure: RedisServer, kind: str
-) -> None:
+def test_sentinels_may_be_plain_while_servers_use_tls(secure: RedisServer, kind: str) -> None:
     assert secure.certificates is not None
     assert secure.tls_port is not None
     url = f"rediss+sentinel://:{CANARY}@h/name?ca_file={secure.certificates.authority}"
@@ -154,7 +152,9 @@ def test_a_lone_server_is_not_taken_for_a_cluster(redis_server: RedisServer, kin
 
 @KINDS
 @on_flavours("redis_sentinel", "redis-7.0")
-def test_a_name_that_no_sentinel_knows_is_told(redis_sentinel: SentinelGroup, kind: str) -> None:
+def test_a_name_that_no_sentinel_knows_is_reported(
+    redis_sentinel: SentinelGroup, kind: str
+) -> None:
     """A Sentinel may be told it yet, so there is time until the deadline."""
     url = f"{redis_sentinel.url.rsplit('/', 1)[0]}/bad?deadline=0.3"
     words = r"within 0\.3 s \(the Sentinel at .* has no master named 'bad'\)"
@@ -184,7 +184,7 @@ def test_a_server_may_ask_for_our_certificate(kind: str) -> None:
 
 
 @KINDS
-def test_a_password_that_is_refused_is_told_and_never_shown(
+def test_a_refused_password_is_reported_and_never_shown(
     secure: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -203,7 +203,7 @@ def test_a_password_that_is_refused_is_told_and_never_shown(
 
 @KINDS
 @on_flavours("redis_server", "redis-7.0", "valkey-9")
-def test_a_database_that_is_not_there_or_not_allowed_is_told_at_once(
+def test_a_missing_or_forbidden_database_is_reported_at_once(
     redis_server: RedisServer, kind: str
 ) -> None:
     allowed = allow(redis_server, COMMANDS)
@@ -220,7 +220,7 @@ def test_a_database_that_is_not_there_or_not_allowed_is_told_at_once(
 
 
 @KINDS
-def test_sentinels_that_refuse_us_are_told_at_once(secure: RedisServer, kind: str) -> None:
+def test_sentinels_that_refuse_us_are_reported_at_once(secure: RedisServer, kind: str) -> None:
     url = f"redis+sentinel://{HOST}:{secure.port}/name?sentinel_password=wrong&deadline=60"
     with pytest.raises(EngineError, match="WRONGPASS") as caught:
         hit(kind, url)
@@ -249,7 +249,7 @@ def test_a_server_that_can_evict_keys_is_warned_about_once(
 
 @KINDS
 @on_flavours("redis_server", "redis-7.0")
-def test_the_logger_of_a_limiter_is_told_about_its_server(
+def test_the_logger_of_a_limiter_gets_warnings_about_its_server(
     redis_server: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = logging.getLogger("app.limits")

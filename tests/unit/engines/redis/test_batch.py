@@ -66,13 +66,13 @@ def answered(kind: type[PendingBatch], reply: Any, *, receipts: bool) -> tuple[A
 
 @pytest.mark.parametrize("receipts", [False, True])
 @pytest.mark.parametrize("reply", [ALLOWED, DENIED, NOT_OURS, [*ALLOWED, 3], *NONSENSE], ids=repr)
-def test_one_alone_is_told_what_a_batch_of_one_tells(reply: Any, receipts: bool) -> None:  # noqa: FBT001
+def test_a_single_call_gets_the_same_answer_as_a_batch_of_one(reply: Any, receipts: bool) -> None:  # noqa: FBT001
     assert answered(SingleCall, reply, receipts=receipts) == answered(
         PendingBatch, reply, receipts=receipts
     )
 
 
-def test_one_alone_is_told_its_decision_after_its_witness() -> None:
+def test_a_single_call_gets_its_decision_after_its_hook() -> None:
     decision, seen = answered(SingleCall, DENIED, receipts=False)
     assert isinstance(decision, Decision)
     assert (decision.key, decision.allowed, decision.retry_after_us) == ("a", False, 5)
@@ -81,7 +81,7 @@ def test_one_alone_is_told_its_decision_after_its_witness() -> None:
 
 
 @pytest.mark.parametrize("reply", NONSENSE, ids=repr)
-def test_one_alone_is_not_told_nonsense(reply: Any) -> None:
+def test_a_single_call_never_gets_an_invalid_reply(reply: Any) -> None:
     (kind, message), seen = answered(SingleCall, reply, receipts=False)
     assert kind.__name__ == "EngineError"
     assert "may have been charged" in message
@@ -89,7 +89,7 @@ def test_one_alone_is_not_told_nonsense(reply: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [PendingBatch, SingleCall])
-def test_one_who_is_gone_is_not_told_and_nor_is_the_hook(kind: type[PendingBatch]) -> None:
+def test_a_cancelled_call_gets_no_answer_and_nor_does_its_hook(kind: type[PendingBatch]) -> None:
     seen: list[Any] = []
     (limit,) = limits_of("100/minute", "token_bucket")
     operations = Operations(Codec(KeyCodec(), SystemClock().now_us, test_clock=False), 128)

@@ -36,7 +36,7 @@ class Store:
     def __init__(self, deadline: float = SOON, max_in_flight: int = 2) -> None:
         self.sent: list[list[str]] = []
         self.silent = False
-        self.heard = True
+        self.answered = True
         limits = (100, max_in_flight, deadline)
         loop = asyncio.get_running_loop()
         self.batcher = Batcher(loop, 0, self._send, limits, lambda: None)
@@ -55,7 +55,7 @@ class Store:
             asyncio.get_running_loop().call_soon(self._answer, batch, names)
 
     def _answer(self, batch: PendingBatch, names: list[Any]) -> None:
-        self.batcher.done(batch, heard=self.heard)
+        self.batcher.done(batch, answered=self.answered)
         for waiting, name in zip(batch, names, strict=True):
             waiting[0].set_result(name)
 
@@ -64,7 +64,7 @@ def in_a_loop(test: Callable[[], Any]) -> None:
     asyncio.run(asyncio.wait_for(test(), SOON))
 
 
-def test_a_request_that_cannot_be_packed_is_told_and_hurts_nobody_else() -> None:
+def test_a_request_that_cannot_be_packed_fails_alone() -> None:
     async def main() -> None:
         store = Store()
         for _ in range(5):  # More often than may be in flight.
@@ -96,7 +96,7 @@ def test_a_request_with_more_limits_than_a_batch_may_hold_is_refused_alone() -> 
 
 
 @pytest.mark.parametrize("queued", [False, True])
-def test_who_has_less_time_than_usual_is_told_when_it_is_over(queued: bool) -> None:  # noqa: FBT001
+def test_a_caller_with_less_time_fails_at_its_own_deadline(queued: bool) -> None:  # noqa: FBT001
     """On the way and in the queue alike, and the others go on waiting."""
 
     async def main() -> None:
@@ -158,7 +158,7 @@ def long_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("long_fresh")
-def test_who_is_alone_and_asks_again_at_once_does_not_wait_for_the_end_of_the_tick() -> None:
+def test_a_single_caller_that_asks_again_at_once_does_not_wait_for_the_tick() -> None:
     async def main() -> None:
         store = Store()
         await store.ask(plain("first"))
@@ -174,7 +174,7 @@ def test_who_is_alone_and_asks_again_at_once_does_not_wait_for_the_end_of_the_ti
     in_a_loop(main)
 
 
-def test_who_asks_later_gives_the_loop_time_to_see_a_link_that_was_closed(
+def test_a_later_request_waits_until_the_loop_has_checked_the_link(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
@@ -189,10 +189,10 @@ def test_who_asks_later_gives_the_loop_time_to_see_a_link_that_was_closed(
 
 
 @pytest.mark.usefixtures("long_fresh")
-def test_who_follows_one_that_was_not_answered_on_its_link_waits_for_the_end_of_the_tick() -> None:
+def test_a_request_after_an_unanswered_one_waits_for_the_tick() -> None:
     async def main() -> None:
         store = Store()
-        store.heard = False
+        store.answered = False
         await store.ask(plain("first"))
         again = store.ask(plain("again"))
         assert store.sent == [["first"]]
@@ -202,7 +202,7 @@ def test_who_follows_one_that_was_not_answered_on_its_link_waits_for_the_end_of_
 
 
 @pytest.mark.usefixtures("long_fresh")
-def test_who_was_not_alone_waits_for_the_others() -> None:
+def test_after_a_batch_a_request_waits_for_the_tick() -> None:
     async def main() -> None:
         store = Store()
         one = store.ask(plain("one"))
@@ -229,7 +229,7 @@ def test_a_full_batch_leaves_before_the_tick_ends() -> None:
 
 
 @pytest.mark.parametrize("asked, sent", [(31, [31]), (32, [16, 16]), (33, [17, 16])])
-def test_a_few_travel_with_the_others_and_many_in_two_halves(asked: int, sent: list[int]) -> None:
+def test_few_requests_go_in_one_call_and_many_in_two_halves(asked: int, sent: list[int]) -> None:
     async def main() -> None:
         store = Store()
         store.silent = True

@@ -44,7 +44,7 @@ PLAIN: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("way", SECURE)
-def test_tls_is_taken_over_however_the_client_was_told(way: str) -> None:
+def test_tls_settings_of_any_form_are_taken_over(way: str) -> None:
     context = options_of(SECURE[way]()).tls
     assert context is not None
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -67,7 +67,7 @@ def test_what_a_client_checks_of_the_server_is_taken_over() -> None:
     assert newest.minimum_version == ssl.TLSVersion.TLSv1_3
 
 
-def test_what_is_not_understood_is_refused() -> None:
+def test_unsupported_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="ssl_validate_ocsp cannot be taken over; use a URL"):
         options_of(redis.Redis(ssl=True, ssl_validate_ocsp=True))
 
@@ -119,12 +119,12 @@ REFUSED: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_cannot_be_honoured_is_refused(what: str) -> None:
+def test_options_that_would_be_ignored_are_refused(what: str) -> None:
     with pytest.raises(UsageError, match=f"a client with {what} cannot be taken over"):
         options_of(REFUSED[what]())
 
 
-def test_a_pool_is_as_good_as_a_client() -> None:
+def test_a_pool_works_like_a_client() -> None:
     options = options_of(redis.ConnectionPool.from_url("redis://me:pw@h:7/3"))
     assert (options.addresses, options.username, options.password, options.db) == (
         (("h", 7),),

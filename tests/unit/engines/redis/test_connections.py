@@ -178,7 +178,7 @@ def test_a_child_keeps_no_copies_and_leaves_the_parent_its_connections(
         ("MASTERDOWN Link with MASTER is down", NotSent),
     ],
 )
-def test_a_refusal_that_stays_is_told_from_one_that_passes_and_without_the_password(
+def test_permanent_and_temporary_refusals_are_distinguished_without_the_password(
     words: str, outcome: type[Exception]
 ) -> None:
     options = parse_url(f"redis://u:{CANARY}@host")
@@ -227,7 +227,7 @@ def test_what_cannot_be_packed_waits_for_no_reply() -> None:
     asyncio.run(main())
 
 
-def test_a_bug_of_ones_own_is_not_taken_for_a_broken_server() -> None:
+def test_our_own_bug_is_not_mistaken_for_a_broken_server() -> None:
     link, wire = linked()
 
     def buggy(_: Any) -> None:

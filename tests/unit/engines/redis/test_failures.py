@@ -86,7 +86,7 @@ def outcomes(kind: Any, url: str, callers: int = 1, rounds: int = 1) -> list[Any
 
 
 @KINDS
-def test_a_refused_connection_is_a_kind_of_its_own(kind: Any) -> None:
+def test_a_refused_connection_has_its_own_error(kind: Any) -> None:
     (port,) = free_ports(1)
     (error,) = outcomes(kind, f"redis://{HOST}:{port}?deadline=0.1")
     assert type(error) is EngineConnectionError
@@ -94,7 +94,7 @@ def test_a_refused_connection_is_a_kind_of_its_own(kind: Any) -> None:
 
 
 @KINDS
-def test_a_time_out_is_a_kind_of_its_own(kind: Any) -> None:
+def test_a_timeout_has_its_own_error(kind: Any) -> None:
     with server(lambda *_: None) as url:
         (error,) = outcomes(kind, url)
     assert type(error) is EngineTimeout
@@ -122,7 +122,7 @@ def test_kinds_survive_pickling() -> None:
     [lambda one, _: one.close(), lambda one, _: one.sendall(b"-ERR no\r\n")],
     ids=["closed", "refused"],
 )
-def test_each_caller_of_a_failed_batch_gets_an_error_of_their_own(answer: Any) -> None:
+def test_each_caller_of_a_failed_batch_gets_its_own_error(answer: Any) -> None:
     with server(answer) as url:
         errors = outcomes(AsyncRedisEngine, url, callers=8)
     assert all(isinstance(error, EngineError) for error in errors)

@@ -158,7 +158,7 @@ def test_a_list_holds_only_keys_that_begin_with_the_prefix(redis_server: RedisSe
     "key", ["", "a" * 8_193, "é" * 4_097, "a" * 1_000_000, "\ud800", b"a", 1, None]
 )
 @on_flavours("redis_server", "redis-7.0")
-def test_what_is_no_key_is_refused_before_anything_is_sent(
+def test_an_invalid_key_is_refused_before_anything_is_sent(
     redis_server: RedisServer, key: object
 ) -> None:
     engine = RedisEngine(redis_server.url)
@@ -185,7 +185,7 @@ def test_no_key_ever_stays(redis_server: RedisServer, manual_clock: ManualClock)
         redis_server.flush()
 
 
-def test_a_reservation_is_named_by_its_own_namespace_whoever_it_travels_with() -> None:
+def test_a_reservation_is_named_by_its_own_namespace_in_any_batch() -> None:
     """A batch may hold requests of several namespaces, and is packed by the first one."""
     one, other = (
         Codec(KeyCodec(namespace, clustered=True), lambda: 0, test_clock=False)

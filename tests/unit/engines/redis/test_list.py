@@ -142,9 +142,7 @@ def test_keys_that_are_stored_as_hashes_are_listed_as_hashes(redis_server: Redis
     ["x", "1", "0:", ":0", "0:0", "-1:0:", "0:-1:", "0:99999999999999999999:", "0:0:é", "٣:0:"],
 )
 @on_flavours("redis_server", "redis-7.0")
-def test_a_cursor_that_is_none_is_a_mistake_of_the_caller(
-    redis_server: RedisServer, cursor: str
-) -> None:
+def test_an_invalid_cursor_is_a_usage_error(redis_server: RedisServer, cursor: str) -> None:
     engine = RedisEngine(redis_server.url)
     with pytest.raises(UsageError, match="not a valid cursor"):
         engine.list_keys("", cursor)

@@ -99,7 +99,7 @@ def test_a_lookup_that_takes_long_is_not_waited_for(server: NameServer) -> None:
     assert time.monotonic() - began < SOON_S / 2
 
 
-def test_who_has_little_time_gets_no_more_of_it_where_nothing_is_known(server: NameServer) -> None:
+def test_an_unknown_host_gets_no_more_than_the_callers_time(server: NameServer) -> None:
     server.answers.clear()
     began = time.monotonic()
     with pytest.raises(TimeoutError, match=re.escape(UNKNOWN)):
@@ -153,7 +153,7 @@ def test_a_silent_name_server_is_asked_once_and_not_by_everybody(server: NameSer
     assert names.addresses_of(HOST, SOON_S) == ["192.0.2.2"]
 
 
-def test_everybody_who_waits_is_told(server: NameServer) -> None:
+def test_all_waiting_callers_get_the_result(server: NameServer) -> None:
     server.answers.clear()
 
     async def all_of_them() -> list[list[str]]:

@@ -105,7 +105,7 @@ def test_an_option_that_makes_no_sense_is_refused(option: str, value: str) -> No
         ("secret=", "the option 'secret' must be a string of 1 to 64 bytes"),
     ],
 )
-def test_what_an_option_must_be_is_told(query: str, wanted: str) -> None:
+def test_a_bad_option_is_refused_with_what_it_must_be(query: str, wanted: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(wanted)):
         parse_url(f"redis://host?{query}")
 
@@ -131,7 +131,7 @@ def test_what_an_option_must_be_is_told(query: str, wanted: str) -> None:
         "redis+cluster://u:SECRET/x@a,b", "redis+sentinel://u:SECRET/x@a/name",
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_url_is_told_without_the_password(url: str) -> None:
+def test_a_mistake_in_a_url_is_reported_without_the_password(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_url(url.replace("SECRET", SECRET))
     chain: BaseException | None = caught.value
@@ -168,7 +168,7 @@ def test_every_option_is_in_the_table() -> None:
     assert fields - QUERY_OPTIONS.keys() == taken_from_elsewhere
 
 
-def test_certificates_that_cannot_be_read_are_told_by_name(tmp_path: Path) -> None:
+def test_unreadable_certificates_are_reported_by_name(tmp_path: Path) -> None:
     bad: Any = tmp_path / "bad.pem"
     bad.write_text("no certificate")
     with pytest.raises(ConfigError, match="certificates"):

@@ -59,7 +59,7 @@ def test_a_call_that_takes_units_is_packed_as_hiredis_does(
 
 
 @pytest.mark.parametrize("cost", [1, 2])
-def test_a_batch_is_carried_on_in_the_words_it_was_sent_in(cost: int) -> None:
+def test_a_batch_is_repeated_with_the_words_it_was_sent_with(cost: int) -> None:
     """Another one may have learned meanwhile that the server knows no functions."""
 
     async def main() -> None:

@@ -91,7 +91,7 @@ def doubles_in(limit: Limit, *, optional: int = 0) -> Iterator[int]:
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0", "valkey-9")
 @pytest.mark.parametrize("limit", LIMITS, ids=by_name)
-def test_a_number_that_is_none_ends_the_script_before_it_writes(
+def test_an_invalid_number_ends_the_script_before_it_writes(
     redis_server: RedisServer, limit: Limit, codec: Codec
 ) -> None:
     decide = script("decide").text
@@ -147,7 +147,7 @@ def test_a_mistake_in_the_last_request_of_a_batch_leaves_the_first_one_undone(
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("limit", LIMITS, ids=by_name)
-def test_units_are_taken_of_no_limit_that_makes_no_sense(
+def test_no_units_are_taken_of_an_invalid_limit(
     redis_server: RedisServer, limit: Limit, codec: Codec
 ) -> None:
     take = script("take").text
@@ -190,9 +190,7 @@ def test_more_limits_than_a_server_remembers_are_counted_all_the_same(
 
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0")
-def test_settling_and_slots_refuse_numbers_that_are_none(
-    redis_server: RedisServer, codec: Codec
-) -> None:
+def test_settling_and_slots_refuse_invalid_numbers(redis_server: RedisServer, codec: Codec) -> None:
     engine = RedisEngine(redis_server.url, clock=ManualClock(NOW_US / 1e6))
     slots, bucket = Concurrency(2, MINUTE_US), TokenBucket(2, MINUTE_US)
     (held,) = engine.decide([ChargeSet((Charge("key", bucket),), reserve_us=MINUTE_US)])

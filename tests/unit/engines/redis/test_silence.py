@@ -51,7 +51,7 @@ def test_one_caller_tries_when_it_has_rested() -> None:
     assert not watched.silence.rests(A)
 
 
-def test_who_begins_to_rest_and_who_is_back_is_told_once() -> None:
+def test_a_resting_server_and_its_return_are_reported_once() -> None:
     watched = Watched()
     watched.lose(A)
     watched.silence.failed(A)
@@ -71,7 +71,7 @@ def test_a_store_answers_in_part_as_long_as_not_all_of_those_who_answered_have_f
     assert not watched.silence.in_part()
 
 
-def test_servers_that_are_gone_for_good_count_no_more() -> None:
+def test_removed_servers_do_not_count() -> None:
     watched = Watched()
     watched.silence.answered(A)
     watched.silence.answered(B)

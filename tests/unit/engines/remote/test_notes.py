@@ -52,14 +52,14 @@ def test_a_ban_says_that_it_is_one_and_why(node: RespNode, engine: Engine) -> No
     assert engine.usage("good", LIMIT).used == 0
 
 
-def test_a_keys_own_limit_is_the_one_that_is_told(node: RespNode, engine: Engine) -> None:
+def test_a_keys_own_limit_is_reported(node: RespNode, engine: Engine) -> None:
     node.wait(node.node.board.keep("l", KeyOverride(key="vip", rate="1000/minute")))
     decision = engine.bind(LIMIT)("vip", 1)
     assert decision.limited_by == SlidingWindow(1_000, 60_000_000)
     assert (decision.limit, decision.remaining) == (1_000, 999)
 
 
-def test_a_state_that_strangers_share_is_degraded(engine: Engine) -> None:
+def test_a_shared_state_is_degraded(engine: Engine) -> None:
     hit = engine.bind(LIMIT)
     assert {hit(f"key:{number}", 1).degraded for number in range(8)} == {False, True}
 
@@ -88,7 +88,7 @@ def test_a_node_without_an_answer_says_whether_something_was_charged() -> None:
         [["0", b"ban", 0, None, None, None, None]],
     ],
 )
-def test_what_is_no_note_is_not_taken_for_one(value: Any) -> None:
+def test_an_invalid_note_is_not_accepted(value: Any) -> None:
     assert read_notes(value, 2) is None
     codec = RemoteCodec("", lambda: 0)
     with pytest.raises(EngineError) as raised:

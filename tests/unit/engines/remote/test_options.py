@@ -55,7 +55,7 @@ def test_the_token_is_not_repeated() -> None:
     assert "hg_secret" not in str(refused.value)
 
 
-def test_it_says_of_itself_that_processes_share_its_counts() -> None:
+def test_it_is_described_as_shared_by_processes() -> None:
     kind = kind_of("headgate://one:1")
     described = kind.describe("headgate://one:1?deny_cache=no")
     assert (kind.shared, described.round_trips, described.deny_cache) == (True, True, False)

@@ -126,7 +126,7 @@ def test_thirty_two_levels_are_not_too_deep(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x.yaml", "x.json"])
-def test_every_key_that_is_there_twice_is_told_with_both_lines(name: str) -> None:
+def test_every_duplicate_key_is_reported_with_both_lines(name: str) -> None:
     text = '{"a": 1,\n"b": [{"c": 1,\n"c": {"d": 2}}],\n"a": [3]}'
     assert [str(problem) for problem in read(text, name).problems] == [
         f"{name}:3: b[0].c: the key 'c' is on lines 2 and 3; keep one of them",
@@ -165,7 +165,7 @@ PLAIN = st.recursive(
 
 
 @given(value=PLAIN)
-def test_what_json_writes_is_read_as_it_was(value: Any) -> None:
+def test_json_survives_writing_and_reading(value: Any) -> None:
     text = json.dumps(value)
     assert read(text, "x.json").value == value
 
@@ -190,7 +190,7 @@ def test_punctuation_in_any_order_is_read_or_refused_in_words(text: str) -> None
         assert all(problem.message and problem.remedy for problem in problems_of(text, name))
 
 
-def test_half_a_character_in_a_text_is_told_with_its_line() -> None:
+def test_a_lone_surrogate_is_reported_with_its_line() -> None:
     for name in ("rules.yaml", "rules.json"):
         with pytest.raises(
             RulesError, match=rf"{name}:2: '\\ud800' is half a surrogate pair; write it"

@@ -73,7 +73,7 @@ def test_what_is_no_regular_file_is_refused(path: str, kind: str) -> None:
         ("rules.yaml/below", "not a directory"),
     ],
 )
-def test_what_cannot_be_opened_is_said(tmp_path: Path, name: str, reason: str) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "rules.yaml").touch()
     with pytest.raises(ConfigError, match=f"cannot be read: {reason}; check the path"):
         read_file(tmp_path / name)
@@ -85,7 +85,7 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
         read_file(tmp_path / "loop")
 
 
-def test_no_permission_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_permission_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests may run as root, whom nothing is forbidden; so the system's answer is played."""
 
     def forbidden(*_: object) -> int:

@@ -48,7 +48,7 @@ def test_no_rule_for_every_request() -> None:
 @pytest.mark.parametrize(
     "less", [{"shadow": True}, {"enforce_percent": 99}, {"on_missing": "skip"}]
 )
-def test_a_rule_that_may_limit_nobody_does_not_look_after_everybody(less: dict[str, Any]) -> None:
+def test_a_rule_that_may_limit_nobody_does_not_count_as_a_catch_all(less: dict[str, Any]) -> None:
     said = warnings_of(
         {**EVERYONE, **less}, on("/a", requires_authentication=True), catch_all=False
     )
@@ -101,7 +101,7 @@ def test_the_same_match_and_identifier_twice() -> None:
         (on(descriptors={"k": "v"}), on("/a", descriptors={"k": "v"}), True),
     ],
 )
-def test_a_rule_that_is_never_asked(
+def test_a_rule_that_is_never_reached(
     first: dict[str, Any], later: dict[str, Any], *, is_covered: bool
 ) -> None:
     said = warnings_of({**first, "stop": True}, {**later, "identifier": "global"})
@@ -109,7 +109,7 @@ def test_a_rule_that_is_never_asked(
     assert any("[1].priority" in line and message in line for line in said) == is_covered
 
 
-def test_a_rule_before_the_stop_or_without_one_is_asked() -> None:
+def test_a_rule_before_the_stop_or_without_one_is_reached() -> None:
     assert warnings_of(on("/a"), {**on("/a"), "identifier": "global", "stop": True}) == []
     assert warnings_of({**on("/a"), "stop": True, "enabled": False}, on("/a")) == []
 
@@ -129,7 +129,7 @@ def test_a_rule_that_is_not_always_enforced_does_not_always_stop(more: dict[str,
     assert warnings_of(first, {**on("/a"), "identifier": "global"}) == []
 
 
-def test_authentication_is_required_and_nobody_looks_after_the_others() -> None:
+def test_a_rule_for_authenticated_requests_without_one_for_others() -> None:
     said = warnings_of(on("/a/*", requires_authentication=True), catch_all=False)
     assert said[0] == (
         "x.json:9: [0].match.requires_authentication: requires authentication, and no other rule "
@@ -139,7 +139,7 @@ def test_authentication_is_required_and_nobody_looks_after_the_others() -> None:
     assert not any("requires authentication" in line for line in covered)
 
 
-def test_ten_thousand_rules_that_stop_do_not_hold_anybody_up() -> None:
+def test_linting_ten_thousand_rules_that_stop_is_fast() -> None:
     """Every pattern begins with a star, so that each would have to be compared with all before it."""
     rules = [{**on(f"/*/{i}"), "stop": True, "priority": 1} for i in range(9_999)]
     assert warnings_of(*rules) == []

@@ -77,7 +77,7 @@ def test_json_as_other_systems_write_it_loads_unchanged() -> None:
     assert written["identifier_type"] == "user_id"
 
 
-def test_what_is_no_text_is_refused() -> None:
+def test_bytes_that_are_not_text_are_refused() -> None:
     number: Any = 5
     with pytest.raises(UsageError, match="rules must be a string or bytes, not 5"):
         RuleSet.parse(number)
@@ -117,7 +117,7 @@ def test_a_rule_with_its_defaults_filled_in_is_the_same_rule_by_itself() -> None
         assert parse_rule_document(rule.document) == rule
 
 
-def test_every_field_becomes_what_it_says() -> None:
+def test_every_field_is_parsed() -> None:
     rule = parse_good("every-field.yaml")["with-everything"]
     minute = TokenBucket(100, MINUTE_US, 20)
     assert rule == Rule(
@@ -264,7 +264,7 @@ def test_the_example_of_every_field_works(field: Any) -> None:
         ),
     ],
 )
-def test_whom_a_request_is_counted_for(written: Any, identifier: Identifier) -> None:
+def test_identifiers_of_every_form(written: Any, identifier: Identifier) -> None:
     assert one(identifier=written).identifier == identifier
 
 
@@ -293,7 +293,7 @@ def test_equal_sets_have_equal_versions_whatever_they_were_read_from() -> None:
     assert parse_documents(changed).rules.version != rules.version
 
 
-def test_a_rule_that_says_the_same_as_before_is_the_same_and_a_changed_one_is_not() -> None:
+def test_an_unchanged_rule_is_the_same_object_and_a_changed_one_is_not() -> None:
     text = '{"defaults": {"identifier": "ip_address"}, "rules": [{"rule_id": "a", "rate": "%d/s"}, {"rule_id": "b", "limit": %s, "window_size_seconds": 1}]}'
     before = parse_rules(text % (1, "1")).rules
     after = parse_rules(text % (2, "1")).rules
@@ -305,7 +305,7 @@ def test_a_rule_that_says_the_same_as_before_is_the_same_and_a_changed_one_is_no
         parse_rules(text % (1, "1.0"))
 
 
-def test_a_known_rule_twice_in_a_set_is_still_one_too_many() -> None:
+def test_a_duplicate_of_a_known_rule_is_still_an_error() -> None:
     text = '{"rule_id": "a", "identifier": "ip_address", "rate": "1/s"}'
     kept = parse_rules(text)
     with pytest.raises(RulesError, match="the id 'a' is already in one"):
@@ -314,7 +314,7 @@ def test_a_known_rule_twice_in_a_set_is_still_one_too_many() -> None:
 
 
 @pytest.mark.parametrize("methods", [("GET",), {"GET"}], ids=str)
-def test_plain_values_are_held_to_what_json_has(methods: Any) -> None:
+def test_plain_values_are_limited_to_json(methods: Any) -> None:
     kept = one(match={"methods": ["GET"]})
     with pytest.raises(RulesError, match="must be a string or a list"):
         one(match={"methods": methods})
@@ -387,7 +387,7 @@ rules:
     ],
     ids=str,
 )
-def test_a_fault_in_more_rules_than_are_told_is_still_a_fault(fault: dict[str, Any]) -> None:
+def test_an_error_beyond_the_reported_ones_is_still_an_error(fault: dict[str, Any]) -> None:
     rules = [
         {"rule_id": f"r{i}", "identifier": "ip_address", "rate": "1/s", **fault}
         for i in range(MAX_ERRORS + 1)

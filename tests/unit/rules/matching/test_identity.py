@@ -115,7 +115,7 @@ def test_who_has_no_identifier_is_counted_for(
 
 @pytest.mark.parametrize("name", ["~ip=203.0.113.9", "~none", "203.0.113.9", "~sha256=00", "~"])
 @pytest.mark.parametrize("joined", [False, True])
-def test_nobody_can_name_himself_into_the_place_of_somebody_else(
+def test_no_value_collides_with_another_identifier(
     name: str,
     joined: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:

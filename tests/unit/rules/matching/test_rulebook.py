@@ -144,7 +144,7 @@ def test_a_header_cannot_change_the_method() -> None:
     assert applied(Request("POST", headers=headers), posts) == ["rule"]
 
 
-def test_nobody_uses_up_the_limit_of_another_by_writing_his_name() -> None:
+def test_a_client_cannot_use_up_the_limit_of_another_by_sending_its_name() -> None:
     book = rulebook(rule(by=identifier("header:x-user", "ip_address")))
     keys = {
         book.charges(Request(ip=ip, headers={"x-user": "ann"}))[0].key
@@ -471,7 +471,7 @@ NO_REQUEST: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("request_, reason", NO_REQUEST.values(), ids=NO_REQUEST)
-def test_what_is_no_request_is_refused(request_: Any, reason: str) -> None:
+def test_an_invalid_request_is_refused(request_: Any, reason: str) -> None:
     by = identifier("header:a", "user_id", "descriptor:a")
     book = rulebook(rule(by=by, path="/**"), rule("other", by="user_id"))
     with pytest.raises(UsageError, match=reason):
@@ -482,7 +482,7 @@ def test_what_is_no_request_is_refused(request_: Any, reason: str) -> None:
     "path",
     ["/a%2f..%2flogin", "/a%00", "/a" + 256 * "%2fa", "/" + "a" * 8_192, "/%zz", "/a/b", "/", "*"],
 )
-def test_a_request_says_itself_why_its_path_is_refused(path: str) -> None:
+def test_a_request_has_the_reason_why_its_path_is_refused(path: str) -> None:
     request = Request(path=path, ip=IP)
     trace = rulebook(rule("here", path="/**"), rule("any")).explain(request)
     assert request.path_refused == (trace.refusal or None)

@@ -216,7 +216,7 @@ def test_what_was_renamed_into_place_or_pushed_counts_at_once(
     wait_until(lambda: limit_of(live) == 12, "it was pushed")
 
 
-def test_a_file_that_is_never_at_rest_is_told_and_followed_once_it_is(
+def test_a_file_that_keeps_changing_is_reported_and_followed_once_it_rests(
     path: Path, live: LiveRules, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.rules.sources.whole_file.PATIENCE_SECONDS", 0.5)
@@ -234,7 +234,7 @@ def test_a_file_that_is_never_at_rest_is_told_and_followed_once_it_is(
 
 
 @pytest.mark.parametrize("text", ["rules: []", "[]", ""])
-def test_a_file_that_lost_its_rules_is_not_followed_until_somebody_means_it(
+def test_a_file_that_lost_its_rules_is_not_followed_unless_deliberate(
     path: Path, live: LiveRules, store: RuleStore, text: str
 ) -> None:
     in_place(path, text)
@@ -279,7 +279,9 @@ def open_store_again(store: RuleStore) -> RuleStore:
     return open_store(str(store))
 
 
-def test_of_two_editors_one_wins_and_the_other_is_told(path: Path, store: RuleStore) -> None:
+def test_of_two_editors_one_wins_and_the_other_gets_a_conflict(
+    path: Path, store: RuleStore
+) -> None:
     anns = Editor(store).push(written(11).encode(), "a.json")
     bobs = Editor(store).push(written(12).encode(), "b.json")
     anns.make(author="ann@host", at=0.0)
@@ -455,7 +457,7 @@ def synced_folders(monkeypatch: pytest.MonkeyPatch, code: int = 0) -> list[str]:
     return found
 
 
-def test_a_change_that_the_disk_does_not_confirm_is_told_as_one_that_was_made(
+def test_a_change_that_the_disk_does_not_confirm_is_reported_as_made(
     path: Path, store: RuleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
@@ -468,7 +470,7 @@ def test_a_change_that_the_disk_does_not_confirm_is_told_as_one_that_was_made(
     assert [entry.revision for entry in store.history()] == [2, 1]
 
 
-def test_a_file_system_that_flushes_no_folders_is_none_that_fails(
+def test_a_file_system_that_cannot_sync_folders_is_no_error(
     path: Path, store: RuleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced_folders(monkeypatch, errno.EINVAL)
@@ -476,7 +478,7 @@ def test_a_file_system_that_flushes_no_folders_is_none_that_fails(
     assert path.read_text() == written(11)
 
 
-def test_who_interrupts_a_change_that_was_made_finds_it_in_the_history(
+def test_an_interrupted_change_that_was_made_is_in_the_history(
     path: Path, store: RuleStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = Editor(store).push(written(11).encode(), "x.json")
@@ -508,9 +510,7 @@ def test_a_first_history_is_on_the_disk_before_the_change_is_made(
     assert found == [str(tmp_path / "links"), str(tmp_path / "real")]
 
 
-def test_who_may_not_read_the_rules_may_not_read_their_history(
-    path: Path, store: RuleStore
-) -> None:
+def test_the_history_is_as_private_as_the_rules(path: Path, store: RuleStore) -> None:
     path.chmod(0o600)
     Editor(store).push(written(11).encode(), "x.json").make(author="ann", at=0.0)
     history = path.parent / "rules.yaml.history"
@@ -606,14 +606,16 @@ STEPS = 10
 """How many steps a change takes that also shortens the history."""
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_nothing_changes(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_and_nothing_changes(tmp_path: Path) -> None:
     store = open_store(tmp_path / "missing" / "rules.yaml")
     with pytest.raises(SourceError, match="No such file or directory; nothing was written"):
         Editor(store).push(written(10).encode(), "x.json").make(author="ann", at=0.0)
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["a folder", "a pipe"])
-def test_what_is_no_file_is_told(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_a_path_that_is_not_a_file_is_reported(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     path = tmp_path / "rules.yaml"
     make(path)
     with pytest.raises(SourceError, match="rules must be in a regular file"):

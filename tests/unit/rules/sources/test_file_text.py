@@ -108,13 +108,13 @@ def test_the_defaults_of_a_file_hold_for_what_is_put_in() -> None:
     ],
     ids=["json", "json with comments", "yaml in brackets", "a single rule"],
 )
-def test_a_file_of_another_shape_is_written_anew(text: str, name: str, *, kept: bool) -> None:
+def test_a_file_of_another_shape_is_rewritten(text: str, name: str, *, kept: bool) -> None:
     edited, has_kept = changed_text(text, {"search": SEARCH}, name)
     assert has_kept is kept
     assert rules_of(edited, name) == {**rules_of(text, name), "search": SEARCH}
 
 
-def test_what_else_is_in_a_file_that_is_written_anew_stays() -> None:
+def test_other_content_of_a_rewritten_file_stays() -> None:
     text = (
         "rules: [{rule_id: a, identifier: ip_address, rate: 1/s}]\n"
         "defaults: {priority: 7}\n"
@@ -142,7 +142,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "no", "1"]), json_values, min_size=1))
-def test_what_is_dumped_is_read_as_it_was(value: dict[str, object]) -> None:
+def test_dumped_values_survive_reading(value: dict[str, object]) -> None:
     """By our own reader, which takes YAML 1.2: `no` is a text there, and `1e3` a number."""
     assert read_yaml(dump(value), "x.yaml", pause=no_pause).value == json.loads(json.dumps(value))
 

@@ -45,7 +45,7 @@ def test_any_bytes_survive_as_text(data: bytes) -> None:
 
 
 @given(st.integers(0, 40), st.integers(10, 500), st.booleans())
-def test_an_entry_is_read_as_it_was_written_however_it_was_cut(
+def test_an_entry_survives_splitting_and_reading(
     count: int,
     part: int,
     forced: bool,  # noqa: FBT001
@@ -68,7 +68,7 @@ def test_an_entry_is_read_as_it_was_written_however_it_was_cut(
     assert decode_entry(data, parts.values(), "here") == entry
 
 
-def test_a_mark_is_read_as_it_was_written() -> None:
+def test_a_mark_survives_writing_and_reading() -> None:
     head = Head(revision=2, author="ann", at=1.0, action="push", forced=1)
     for mark in (
         JournalHead(head=head, nonce="a"),
@@ -91,7 +91,7 @@ def test_a_mark_is_read_as_it_was_written() -> None:
         (b'{"format": 2}', "has format 2, but this version of Headgate reads 1; upgrade it"),
     ],
 )
-def test_what_is_not_ours_is_told(data: bytes, message: str) -> None:
+def test_data_that_is_not_ours_is_reported(data: bytes, message: str) -> None:
     with pytest.raises(SourceError, match=message):
         decode_mark(data, "here")
 

@@ -94,7 +94,7 @@ def test_a_password_can_come_from_a_file(tmp_path: Path) -> None:
         ("etcd://ann:canary[x@host", "check the brackets of its address"),
     ],
 )
-def test_a_bad_url_is_told_without_its_password(where: str, message: str) -> None:
+def test_a_bad_url_is_reported_without_its_password(where: str, message: str) -> None:
     with pytest.raises(ConfigError) as told:
         parse_location(where)
     assert message in str(told.value)

@@ -37,7 +37,7 @@ def test_a_small_edit_is_one_transaction(store: MemoryTree) -> None:
     assert (head.revision, head.author, head.forced) == (1, "ann", 0)
 
 
-def test_the_second_of_two_editors_is_told_who_was_first(shared: Shared) -> None:
+def test_the_second_of_two_editors_learns_who_was_first(shared: Shared) -> None:
     ann, bob = MemoryTree(shared), MemoryTree(shared)
     anns, bobs = ann.read_for_edit(), bob.read_for_edit()
     ann.commit(an_edit(ann, anns, dict(SMALL), author="ann@one"), anns)
@@ -143,7 +143,7 @@ def test_a_lost_answer_neither_loses_nor_repeats_a_change(
     assert [one.revision for one in store.history()] == [1]
 
 
-def test_an_answer_that_never_comes_is_told_as_that(
+def test_an_answer_that_never_comes_is_reported_as_unknown(
     store: MemoryTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree_module, "PATIENCE_SECONDS", 0.0)
@@ -157,7 +157,7 @@ def test_an_answer_that_never_comes_is_told_as_that(
         store.commit(an_edit(store, snapshot, dict(SMALL)), snapshot)
 
 
-def test_who_cannot_complete_a_change_is_told_that_others_will(
+def test_an_editor_that_cannot_complete_its_change_learns_that_others_will(
     shared: Shared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree_module, "PATIENCE_SECONDS", 0.0)
@@ -177,7 +177,7 @@ def test_who_cannot_complete_a_change_is_told_that_others_will(
     assert documents(store) == LARGE
 
 
-def test_a_lost_answer_with_another_change_on_top_is_still_ones_own(shared: Shared) -> None:
+def test_a_lost_answer_followed_by_another_change_is_still_recognised(shared: Shared) -> None:
     ann, bob = MemoryTree(shared), MemoryTree(shared)
 
     def bob_is_next(number: int) -> None:

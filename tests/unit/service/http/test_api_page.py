@@ -52,7 +52,7 @@ def test_fields_have_types_and_the_example_can_be_sent_as_it_is() -> None:
     assert inside(story) == 200
 
 
-def test_fields_of_every_item_of_a_list_are_told() -> None:
+def test_fields_of_list_items_are_listed() -> None:
     page, _ = fetched("/docs")
     assert "<td><code>checks[].key</code></td>" in page
     assert "<td><code>decisions[].allowed</code></td>" in page
@@ -89,7 +89,7 @@ def test_types_in_words(schema: dict[str, Any], told: str) -> None:
     assert ApiPage({"paths": {}}).type_of(schema) == told
 
 
-def test_what_is_told_is_escaped() -> None:
+def test_displayed_text_is_escaped() -> None:
     hostile = '<img src=x onerror="alert(1)">'
     operation = {
         "summary": hostile,

@@ -62,7 +62,7 @@ def keys_of(pieces: Any) -> list[list[str]]:
     return [[piece.key] if isinstance(piece, CheckBody) else piece.keys for piece in pieces]
 
 
-def test_checks_are_a_piece_as_long_as_only_their_keys_differ() -> None:
+def test_checks_form_a_group_while_only_their_keys_differ() -> None:
     checks = [
         PlainCheckBody("a"),
         PlainCheckBody("b"),
@@ -79,7 +79,7 @@ def test_checks_are_a_piece_as_long_as_only_their_keys_differ() -> None:
     "second",
     ['"limit":6', '"window":9', '"algorithm":"fixed_window"', '"burst":2', '"cost":3'],
 )
-def test_every_field_but_the_key_ends_a_piece(second: str) -> None:
+def test_every_field_but_the_key_ends_a_group(second: str) -> None:
     body = f'{{"checks":[{{"key":"a"}},{{"key":"b",{second}}},{{"key":"c"}}]}}'
     assert keys_of(read_batch(body.encode(), refuse_to_note)) == [["a"], ["b"], ["c"]]
 
@@ -171,7 +171,7 @@ def test_checks_that_differ_in_their_keys_are_taken_in_one_go(
     assert world.recorder.totals == Totals(11, 0)
 
 
-def test_what_people_have_set_holds_for_its_key_and_for_no_other() -> None:
+def test_a_per_key_setting_applies_to_its_key_only() -> None:
     world = World()
     world.batch({"key": "a"}, {"key": "b"})
     world.node.board.view = BoardView(

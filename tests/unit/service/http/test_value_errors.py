@@ -81,7 +81,7 @@ def test_management_refuses_in_the_same_words(body: Any, text: str, pointer: str
     assert of_pydantic({**error, "loc": ("body", *error["loc"])}) == (text, pointer)
 
 
-def test_what_is_not_in_the_body_has_no_pointer() -> None:
+def test_a_value_outside_of_the_body_has_no_pointer() -> None:
     error = {"type": "int_parsing", "loc": ("query", "limit"), "input": "x", "msg": ""}
     text = "limit in the query must be a whole number, not text"
     assert of_pydantic(error) == (text, None)
@@ -90,7 +90,7 @@ def test_what_is_not_in_the_body_has_no_pointer() -> None:
 @pytest.mark.parametrize(
     "text", ["\\ud800", "\\uD83Dx", "\\ude00", "\\ud800\\u0041", "\\\\\\udfff"]
 )
-def test_half_a_character_is_told_as_what_it_is(text: str) -> None:
+def test_a_lone_surrogate_is_reported_as_such(text: str) -> None:
     body = f'{{"path": "{text}", "unknown": 1}}'.encode()
     for reading in (lambda: read(msgspec.json.Decoder(DecideBody), body), lambda: strictly(body)):
         with pytest.raises(ProblemError, match="is half a surrogate pair") as refused:

@@ -19,6 +19,23 @@ WELL: dict[str, Any] = {
     "board": {"state": "ok", "age": 0.4, "problem": None},
     "rules": {"state": "ok", "revision": 41, "age": 0.0, "problem": None},
     "loop_lag_us": 3_000,
+    "regions": None,
+}
+RIGHTS: dict[str, Any] = {
+    "lost": 0,
+    "lost_at": None,
+    "others": [
+        {"region": "asia", "asked": 0, "unanswered": 0, "received": 0, "given": 40},
+        {"region": "us", "asked": 128, "unanswered": 3, "received": 2_310, "given": 900},
+    ],
+}
+REGIONS: dict[str, Any] = {
+    "here": "eu",
+    "others": [
+        {"region": "asia", "up": True, "lag": 0.31, "heard": 0.2},
+        {"region": "us", "up": True, "lag": 0.2, "heard": 0.2},
+    ],
+    "rights": None,
 }
 
 
@@ -70,5 +87,44 @@ def test_a_board_that_is_out_of_reach_and_a_late_loop() -> None:
         "loop_lag_us": 101_000,
     }
     assert told(tick)[1] == ("Board", "44 s old", "warn")
-    assert parts_of(tick)[1]["problem"] == "refused"
+    assert parts_of(tick)[1]["details"] == "refused"
     assert told(tick)[3] == ("Event loop", "101 ms late at most", "warn")
+
+
+def of_regions(change: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return told(WELL | {"regions": REGIONS | change})[4:]
+
+
+def test_regions_that_hear_each_other_have_no_level_and_no_rights_without_escrow() -> None:
+    assert of_regions({}) == [("Region eu", "asia 0.3 s, us 0.2 s behind", "")]
+    many = [{"region": f"r{lag}", "up": True, "lag": float(lag), "heard": 0.2} for lag in range(5)]
+    assert of_regions({"others": many}) == [("Region eu", "5 others, 4.0 s behind at most", "")]
+
+
+def test_a_region_that_cannot_be_heard_is_a_warning() -> None:
+    asia, us = REGIONS["others"]
+    cut = {"others": [asia | {"up": False, "lag": None, "heard": None}, us]}
+    assert of_regions(cut) == [("Region eu", "asia cut off", "warn")]
+    silent = {"others": [asia, us | {"up": False, "heard": 12.0}]}
+    part = parts_of(WELL | {"regions": REGIONS | silent})[4]
+    assert part["details"] == "us was last heard of 12 s ago"
+
+
+def test_rights_are_told_as_asked_received_and_given_in_all_and_by_region() -> None:
+    _, part = parts_of(WELL | {"regions": REGIONS | {"rights": RIGHTS}})[4:]
+    assert (part["name"], part["level"]) == ("Rights", "")
+    assert part["text"] == "128 asks, got 2,310, gave 940"
+    assert part["details"].endswith(
+        "asia: 0 asks, got 0, gave 40; us: 128 asks, got 2,310, gave 900, 3 unanswered."
+    )
+
+
+@pytest.mark.parametrize(
+    "ago, text, level",
+    [(240.0, "7 units, 4 min ago", "warn"), (7_300.0, "7 units, 2 h ago", "")],
+)
+def test_lost_units_are_a_warning_for_an_hour_and_a_number_after_it(
+    ago: float, text: str, level: str
+) -> None:
+    rights = RIGHTS | {"lost": 7, "lost_at": WELL["now"] - ago}
+    assert of_regions({"rights": rights})[2] == ("Rights lost", text, level)

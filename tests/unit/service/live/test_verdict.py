@@ -104,6 +104,13 @@ def test_limits_that_somebody_turned_off_are_told_before_anything_else() -> None
     assert (rules["level"], rules["text"]) == ("warn", "Turned off by hand: login.")
 
 
+def test_units_that_were_lost_between_regions_are_a_warning() -> None:
+    told = verdict_of(BUSY._replace(rights_lost=7), 0.0)
+    (problem,) = told["problems"]
+    assert (problem["code"], problem["level"]) == ("rights-lost", "warn")
+    assert problem["text"].startswith("7 units of limits kept by escrow got lost between regions.")
+
+
 def test_regions_that_cannot_be_heard_are_named_with_what_holds() -> None:
     told = verdict_of(BUSY._replace(regions_cut=("asia", "us"), regions_promise="each alone"), 0.0)
     (problem,) = told["problems"]

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems c
 HOST = "127.0.0.1"
 
 
-def test_nobody_comes_in_any_more_but_who_was_waiting_is_served() -> None:
+def test_new_connections_are_refused_but_queued_ones_are_served() -> None:
     with listen(Settings(host=HOST, port=0)) as door:
         port: int = door.getsockname()[1]
         with socket.create_connection((HOST, port), timeout=5) as waiting:
@@ -32,7 +32,7 @@ def test_nobody_comes_in_any_more_but_who_was_waiting_is_served() -> None:
                 assert waiting.recv(8) == b"answered"
 
 
-def test_who_was_turned_away_is_refused_once_the_port_is_closed() -> None:
+def test_a_client_that_was_turned_away_is_refused_once_the_port_is_closed() -> None:
     door = listen(Settings(host=HOST, port=0))
     port: int = door.getsockname()[1]
     turn_newcomers_away(door)

@@ -54,7 +54,7 @@ def test_a_line_is_a_command_that_is_known_to_be_typed() -> None:
     assert isinstance(command, TypedLine)
 
 
-def test_commands_in_front_of_what_is_wrong_are_read() -> None:
+def test_commands_before_an_error_are_read() -> None:
     reader = CommandReader(MAX_BYTES)
     assert reader.feed(packed([b"PING"]) + b"*1\r\n:1\r\n" + packed([b"PING"])) == [[b"PING"]]
     assert reader.error == "the words of a command are bulk strings, each with its length"
@@ -74,7 +74,7 @@ def test_commands_in_front_of_what_is_wrong_are_read() -> None:
         b"*" + 3_000 * b"1",
     ],
 )
-def test_what_is_too_large_or_no_command_is_refused_when_it_is_announced(data: bytes) -> None:
+def test_oversized_or_invalid_commands_are_refused_when_announced(data: bytes) -> None:
     reader = CommandReader(MAX_BYTES)
     assert reader.feed(data) == []
     assert reader.error

@@ -27,7 +27,7 @@ def read(data: bytes) -> Any:
         *([b"x", 1], [1, [2, [b"y", None]]], [*range(40), [[1, b"ban", None]]], [None], [[]]),
     ],
 )
-def test_a_value_comes_back_as_it_was(value: Any, *, resp3: bool) -> None:
+def test_a_value_survives_encoding(value: Any, *, resp3: bool) -> None:
     assert read(encoded(value, resp3=resp3)) == value
 
 

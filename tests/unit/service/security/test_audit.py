@@ -211,7 +211,7 @@ def test_a_full_disk_refuses_the_change_and_keeps_the_chain_whole(path: Path) ->
     assert [entry["target"] for entry in read_entries(path)] == ["n1", "kept"]
 
 
-def test_what_is_no_file_is_refused() -> None:
+def test_a_path_that_is_not_a_file_is_refused() -> None:
     with pytest.raises(ConfigError, match="must be a file"):
         AuditLog("/dev/zero", node="n1")
 
@@ -239,13 +239,13 @@ def test_entries_can_be_read_while_others_are_written(path: Path) -> None:
     log.close()
 
 
-def test_a_file_with_nothing_in_it_is_no_whole_chain(path: Path) -> None:
+def test_an_empty_file_is_not_a_valid_chain(path: Path) -> None:
     path.touch()
     (found,) = verify_file(path).breaks
     assert "the log is empty" in found.message
 
 
-def test_the_log_of_the_service_has_every_head(
+def test_the_log_of_the_service_contains_every_head(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "headgate.service")

@@ -59,7 +59,7 @@ def test_two_tokens_are_never_alike_and_hold_256_bits() -> None:
         b"Bearer " + b"x" * 600,
     ],
 )
-def test_anything_else_is_nobody(file: Path, header: bytes | None) -> None:
+def test_any_other_header_identifies_nobody(file: Path, header: bytes | None) -> None:
     text, kept = new_token("ann", "admin", now=NOW)
     write_tokens(file, [kept])
     sent = None if header is None else header.replace(b"{}", text.encode())
@@ -110,12 +110,12 @@ def test_without_tokens_everybody_on_this_machine_may_do_everything() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_may_what_those_below_it_may(role: Role) -> None:
+def test_a_role_includes_those_below_it(role: Role) -> None:
     caller = Caller("ann", role)
     assert [one for one in ROLES if caller.may(one)] == list(ROLES[: ROLES.index(role) + 1])
 
 
-def test_checks_need_a_token_only_when_told_so(file: Path) -> None:
+def test_checks_need_a_token_only_if_configured(file: Path) -> None:
     text, kept = new_token("gateway", "checker", now=NOW)
     write_tokens(file, [kept])
     assert Auth(str(file)).may_check(None)
@@ -193,7 +193,7 @@ def test_a_public_address_needs_one(host: str, file: Path) -> None:
         ('{"tokens": [{"name": "a", "role": "admin", "sha256": "12"}]}', "no hash"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused(file: Path, text: str, message: str) -> None:
+def test_an_invalid_token_file_is_refused(file: Path, text: str, message: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match=message):
         read_tokens(str(file))

@@ -51,7 +51,7 @@ def test_a_line_has_time_level_logger_message_and_what_else_was_given(
     }
 
 
-def test_nothing_from_outside_can_begin_a_line_or_steer_a_terminal(
+def test_input_cannot_forge_a_line_or_control_a_terminal(
     log: logging.Logger, stream: io.StringIO
 ) -> None:
     log.error("key %s", 'a\r\n{"level": "info"}\x1b[31m\u2028\u202e', extra={"path": "/\n\x1b"})

@@ -36,7 +36,7 @@ def test_counters_and_histograms_are_added_and_gauges_as_they_say() -> None:
     }
 
 
-def test_what_another_version_calls_otherwise_is_left_out() -> None:
+def test_unknown_metrics_of_another_version_are_left_out() -> None:
     assert merged([{"headgate_of_the_future": [((), 1)]}]) == {}
 
 
@@ -68,7 +68,7 @@ def checks(found: Figures) -> object:
     return found["headgate_checks_total"][0][1]
 
 
-def test_whichever_worker_is_asked_speaks_for_all(tmp_path: Path) -> None:
+def test_every_worker_reports_the_figures_of_all(tmp_path: Path) -> None:
     workers = Workers(tmp_path)
     first, second = workers.start(0), workers.start(1)
     workers.counted.update({0: 5, 1: 7})
@@ -149,7 +149,7 @@ def test_a_histogram_counts_by_upper_bounds_and_shows_its_unit() -> None:
     assert histogram.value == [[1, 2, 1], 12.0]
 
 
-def test_the_longest_delay_of_the_last_ten_seconds_is_told() -> None:
+def test_the_longest_delay_of_the_last_ten_seconds_is_reported() -> None:
     lag = LoopLag()
     assert lag.worst == 0.0
     for at, late in [(0.0, 0.3), (1.0, 0.1), (2.0, 0.2), (9.0, 0.0)]:

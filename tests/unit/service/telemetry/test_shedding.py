@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.service.telemetry.shedding import MOST, Shedding
 
 
-def test_one_late_moment_refuses_nobody() -> None:
+def test_a_single_delay_refuses_nothing() -> None:
     shedding = Shedding(1.0)
     for late in (0.0, 60.0, 0.0, 5.0, 0.01):
         shedding.note(late)

@@ -68,7 +68,7 @@ def test_each_check_of_a_run_becomes_a_span() -> None:
     assert recorder.totals == Totals(2, 1)
 
 
-def test_a_share_of_the_checks_is_told() -> None:
+def test_a_share_of_the_checks_becomes_spans() -> None:
     exported, recorder = Exported(), Recorder(ManualClock())
     Tracing(exported.tracer, 0.1).watch(recorder)
     decision = Limiter(clock=ManualClock()).hit("k", "5/minute")

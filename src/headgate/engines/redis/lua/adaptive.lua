@@ -1,12 +1,12 @@
 -- adaptive.lua -- three algorithms, one decides. Same arithmetic as algorithms/adaptive.py.
 --
--- limit: limit, then the numbers of sliding_window, token_bucket and exponential_backoff, then which is chosen
+-- limit: limit, the numbers of sliding_window, token_bucket and exponential_backoff, and the index of the chosen one
 --        (1, 2 or 3)
--- state: the three states, one after the other; a part that was never used is all -1. After them the low-water mark of
---        the bucket, while a reservation is open.
+-- state: the three states, one after another; a part that was never used is all -1. Then the low-water mark of the
+--        bucket, while a reservation is open.
 --
--- Each of the three has its own time, and sees to it that it never runs backwards. So the driver sees none that is
--- ahead of now, and each part is called through `seen`.
+-- Each of the three has its own time, and ensures that it never runs backwards. So to the driver no state is ahead of
+-- now, and each part is called through `seen`.
 function sources.adaptive()
     local parts = { algorithm_of(SLIDING_WINDOW), algorithm_of(TOKEN_BUCKET), algorithm_of(EXPONENTIAL_BACKOFF) }
     local fields = 0
@@ -26,7 +26,7 @@ function sources.adaptive()
         return limits, limit[at + 1]
     end
 
-    -- The state of a part and the moment to go on from, as `load_state` has it for a key.
+    -- The state of a part and the moment to continue from, like `load_state` for a key.
     local function seen(part, limit, state, now_us)
         if not state then
             return nil, now_us
@@ -79,7 +79,7 @@ function sources.adaptive()
         return max(state[1], state[4], state[6], state[11]) -- A start, a stamp, a start and a cool-down.
     end
 
-    -- The state with another bucket.
+    -- The state with its bucket replaced.
     local function with_bucket(state, bucket)
         local states = split_state(state)
         states[2] = bucket

@@ -1,27 +1,27 @@
--- concurrency.lua -- so many at the same time. Same answers as algorithms/concurrency.py.
+-- concurrency.lua -- a limit on simultaneous holders. Same answers as algorithms/concurrency.py.
 --
 -- limit: limit, ttl_us
--- state: a hash of '=' .. token to packed since_us, ttl_us, cost. The field 'newest' has since_us and ttl_us of the
---        latest hold or renewal, packed: also when that was let go. 'limit' is for people who list keys, and 'sum' is
---        what all holders have together.
---        Beside it ('e'), a sorted set of all tokens by the moment at which they expire. It is never empty: a Cluster
---        that moves a slot cannot tell a key that is not there from one that is there no more, so both keys are named
---        in every call, and LAST, which is no token, is always in the set, behind all others.
+-- state: a hash of '=' .. token to packed since_us, ttl_us, cost. The field 'newest' has the packed since_us and ttl_us
+--        of the latest hold or renewal, even after its release. 'limit' is for listing keys, and 'sum' is the total
+--        cost of all holders.
+--        Beside it ('e'), a sorted set of all tokens by expiry time. It is never empty: while a Cluster moves a slot,
+--        it cannot tell a missing key from a moved one, so both keys are named in every call, and LAST, which is not a
+--        token, is always in the set, after all others.
 --
--- A hold, a renewal or a release looks at no holders but its own and those that have expired, however many there are:
--- 'sum' and the sorted set tell the rest. Older nodes know neither of them. They leave 'sum' and the set as they are
--- and write the limit as `10`, where this writes `+10`, which is the same number to them: what they have written is
--- read as a whole, and then written anew. So is a set that is gone, or has another number of tokens.
+-- A hold, a renewal or a release only looks at its own holder and at expired ones, however many there are: 'sum' and
+-- the sorted set cover the rest. Older nodes do not know these two. They leave them unchanged and write the limit as
+-- `10`, where this code writes `+10`, the same number to them: what they have written is read as a whole and rewritten.
+-- The same applies to a set that is missing, or has another number of tokens.
 --
--- In the script a state is never changed, like every other:
---   holders   of one that was read as a whole, who holds what; nil where they are looked up in `key` and `ends`
---   expired   tokens that are stored and have expired by `at_us`
---   changes   tokens that `save` has to write, and what they hold, false for nothing; there are so `many`
---   used, newest, and the token that came `last`
+-- As for every algorithm, a state in the script is never modified:
+--   holders   the holders of a state that was read as a whole; nil if they are looked up in `key` and `ends`
+--   expired   stored tokens that have expired by `at_us`
+--   changes   tokens that `save` has to write, and what they hold (false for nothing); `many` is their number
+--   used, newest, and the `last` token that came
 function sources.concurrency()
-    local FIELDS = 3 -- Those of the hash that are no holders.
-    local LAST = '\255' -- Tokens are UTF-8, so none is called that.
-    local CHUNK = 1000 -- How many arguments one command is called with.
+    local FIELDS = 3 -- Fields of the hash that are not holders.
+    local LAST = '\255' -- Not valid UTF-8, so it cannot be a token.
+    local CHUNK = 1000 -- The maximum number of arguments in one command.
     local EMPTY = { holders = {}, expired = {}, changes = {}, many = 0, used = 0 }
 
     local function in_chunks(list, each)
@@ -38,7 +38,7 @@ function sources.concurrency()
         return text and #text >= 24 and { unpack_numbers('<ddd', text) } or nil
     end
 
-    -- What is stored for tokens, in their order.
+    -- What is stored for these tokens, in order.
     local function stored(key, tokens)
         local found = {}
         for start = 1, #tokens, CHUNK do
@@ -53,7 +53,7 @@ function sources.concurrency()
         return found
     end
 
-    -- What a token holds, if that has not expired.
+    -- What a token holds, unless it has expired.
     local function holder(state, token)
         if not state then
             return nil
@@ -79,7 +79,7 @@ function sources.concurrency()
         return state and state.used or 0
     end
 
-    -- The later of two holds; of two at one moment, the one that lasts longer.
+    -- The later of two holds; at the same moment, the one that lasts longer.
     local function newer(one, other)
         if not one or other[1] > one[1] or (other[1] == one[1] and other[2] > one[2]) then
             return other
@@ -87,7 +87,7 @@ function sources.concurrency()
         return one
     end
 
-    -- The state in which `token` holds `held`, or nothing.
+    -- The state in which `token` holds `held`, or nothing if that is nil.
     local function with(state, token, held)
         local before = holder(state, token)
         local changes, many = { [token] = held or false }, 1
@@ -111,7 +111,7 @@ function sources.concurrency()
         }
     end
 
-    -- A function that returns when slots expire and how many then, the first to do so first, without those of `token`.
+    -- An iterator over the expiry of slots and their number, soonest first, without those of `token`.
     local function endings(state, token)
         local own, whole = {}, {}
         for name, held in pairs(state.changes) do
@@ -190,7 +190,7 @@ function sources.concurrency()
     local function denied(limit, state, now_us, cost, token)
         local used = used_by(state)
         local retry_after_us = NEVER
-        if cost <= limit[1] and state then -- Others expire, the soonest first, until the cost fits.
+        if cost <= limit[1] and state then -- Others expire, soonest first, until the cost fits.
             local own = token and holder(state, token)
             local over = used - (own and own[3] or 0)
             for ends_us, held in endings(state, token) do
@@ -234,8 +234,7 @@ function sources.concurrency()
         return state, denied(limit, state, now_us, cost, token)
     end
 
-    -- A state that was written by a node of this version: only what has expired is read. Nil if it is not as it should
-    -- be.
+    -- A state written by this version: only what has expired is read. Nil if it is inconsistent.
     local function load_part(key, ends, sum, newest, now_us)
         local count, bad = read('ZCARD', ends)
         if bad or count - 1 ~= call('HLEN', key) - FIELDS then
@@ -253,7 +252,7 @@ function sources.concurrency()
         return state
     end
 
-    -- Any other. Returns what `load` returns.
+    -- Any other state. Returns the same as `load`.
     local function load_whole(key, now_us)
         local flat = call('HGETALL', key)
         local found, newest = {}, nil
@@ -273,7 +272,7 @@ function sources.concurrency()
         if not newest then
             return nil, now_us, false, false
         end
-        -- The newest's own time to live is how far ahead of now it is believed, whoever asks.
+        -- How far ahead of now the newest may be depends on its own time to live, whoever calls.
         local at_us, is_cut = moment(newest[1], now_us, newest[2])
         local state = { holders = {}, expired = {}, changes = {}, many = 0, used = 0, at_us = at_us,
             newest = is_cut and { now_us, newest[2] } or newest }
@@ -292,7 +291,7 @@ function sources.concurrency()
         return state, at_us, is_cut
     end
 
-    -- Put all holders of a state that was read as a whole into the sorted set; those that have changed come later.
+    -- Put all holders of a state that was read as a whole into the sorted set; changes are applied later.
     local function write_set(ends, state)
         call('DEL', ends)
         local flat = { '+inf', LAST }

@@ -1,22 +1,22 @@
--- decide.lua -- decide a batch of requests, each of them all or nothing.
+-- decide.lua -- decide a batch of requests, each all or nothing.
 --
--- keys     the state of each step, in order, and then what lies beside them, for those that have something there
+-- keys     the state of each step, in order, then the extra keys of those that have any
 -- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
 --          number of rules, then for each its algorithm and the numbers of its limit
 --          number of requests, then for each: number of steps, options, [wait_us], [reserve_us], and for each step the
---          number of its rule, its kind, its cost, for one of the past when it came, and in a reservation the number of
---          its charge. Most requests take one unit of one limit: for them the number of steps is 0, and the number of
---          the rule is all that follows.
--- args[2…] for each request that has one, the token it holds slots under, and then the key of its reservation's
---          record, if it reserves
+--          index of its rule, its kind, its cost, for a past charge its time, and in a reservation the index of its
+--          charge. Most requests take one unit of one limit: for them the number of steps is 0, and only the index of
+--          the rule follows.
+-- args[2…] for each request that has one, the token it holds slots under, then the key of its reservation's record, if
+--          it reserves
 --          A request with the option LOOK is answered as if it had been withdrawn, and changes nothing.
--- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. allowed is -1 when
--- the calendar sent along is out of date, -2 when the reservation's name is taken, and -3 when what is stored is
---          not a state of ours.
---          With versions, one number more for each step, after all of these: how many steps its state has decided.
+-- Returns  {now_us, then for each step allowed, remaining, retry_after_us, reset_after_us, level}. allowed is -1 if the
+--          calendar sent along is out of date, -2 if the reservation's name is taken, and -3 if what is stored is not a
+--          state of ours.
+--          With versions, one more number per step, after all of these: how many steps its state has decided.
 local WAIT, RESERVE, TOKEN, LOOK = 1, 2, 4, 8
 local TAKEN = -2
-local keys, args, rules, next_text, next_key, besides -- Of the call that is under way.
+local keys, args, rules, next_text, next_key, besides -- Of the current call.
 
 local function read_text()
     next_text = next_text + 1
@@ -60,7 +60,7 @@ local function read_request(steps)
     return request
 end
 
--- What a step makes of a state, and the answer, whose times are counted from `at_us`.
+-- The state after a step, and the answer, with times counted from `at_us`.
 local function evaluate_at(at_us, step, request, state)
     local algorithm, limit, cost = step.rule.algorithm, step.rule.limit, step.cost
     if step.kind == PEEK then
@@ -86,7 +86,7 @@ local function evaluate(step, request, state)
     return after, later(step.at_us - now_us, allowed, remaining, retry_after_us, reset_after_us, level)
 end
 
--- Work out every step on top of those before it, and write nothing. True when all of them fit.
+-- Compute every step on top of the previous ones, and write nothing. True if all of them fit.
 local function try(request)
     local pending, passed = {}, true
     for _, step in ipairs(request) do
@@ -108,7 +108,7 @@ local function try(request)
 end
 
 local function save(step)
-    local loaded = step.first and step.before or nil -- Else it may be what this request has made of it.
+    local loaded = step.first and step.before or nil -- Otherwise it may be a result of this request.
     save_state(step.rule.algorithm, step.key, step.rule.limit, loaded, step.after, now_us, ttl_floor_ms)
 end
 
@@ -117,7 +117,7 @@ local function reserve(request)
     local record = { cmsgpack.pack(now_us + request.reserve_us, request[#request].charge) }
     local ends_us = now_us + request.reserve_us
     for _, step in ipairs(request) do
-        if step[1] == 1 and step.kind ~= PEEK then -- Also a cost of 0: what is used in the end is charged then.
+        if step[1] == 1 and step.kind ~= PEEK then -- Also a cost of 0: the actual cost is charged when it is settled.
             local refunds = beside(step.key, 'f')
             call('HSETNX', refunds, 'sum', '0')
             if call('PTTL', refunds) < ttl then
@@ -132,7 +132,7 @@ local function reserve(request)
             })
         end
     end
-    if request.is_over then -- Another had that name.
+    if request.is_over then -- An ended reservation had the same name.
         call('DEL', request.record)
     end
     call('RPUSH', request.record, unpack(record))
@@ -140,7 +140,7 @@ local function reserve(request)
 end
 
 local function grant(request)
-    local last = {} -- A key that was charged twice is saved once, as the last step left it.
+    local last = {} -- A key that was charged twice is saved once, after its last step.
     for _, step in ipairs(request) do
         if step.after ~= step.before then
             last[step.key] = step
@@ -159,7 +159,7 @@ local function grant(request)
     end
 end
 
--- What is denied also on unused keys is never to be retried: charges of one key may add up to too much.
+-- A request denied even on unused keys can never pass: several charges of one key may add up to too much.
 local function tell_hopeless(request)
     local pending = {}
     for _, step in ipairs(request) do
@@ -172,7 +172,7 @@ local function tell_hopeless(request)
     end
 end
 
--- Nothing is taken: answers say what they would have been, and only a denial itself may be noted.
+-- Take nothing: answers say what they would have been, and only a denial may be recorded.
 local function withdraw(request)
     if request.repeats then
         tell_hopeless(request)
@@ -188,9 +188,9 @@ local function withdraw(request)
     end
 end
 
--- Load the state of every key; true when something there is not ours.
+-- Load the state of every key; true if something stored there is not ours.
 local function load(request)
-    local moments = {} -- A key's is the same for all of its steps.
+    local moments = {} -- By key, the same for all of its steps.
     for _, step in ipairs(request) do
         local bad, bad_beside
         step.first = not moments[step.key]
@@ -239,7 +239,7 @@ local function decide_carefully(request)
     end
 end
 
--- Read every request before the first is decided. One unit of one limit is told by the number of its rule alone.
+-- Read every request before the first is decided. One unit of one limit is just the index of its rule.
 local function read_requests()
     local requests = {}
     for i = 1, read_byte() do

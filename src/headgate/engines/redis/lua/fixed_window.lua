@@ -1,8 +1,8 @@
 -- fixed_window.lua -- one counter per window. Same arithmetic as algorithms/fixed_window.py.
 --
--- limit: limit, start_us, end_us, next_us. The windows [start_us, end_us) and [end_us, next_us) are worked out
---        by the caller, so that calendars need no time zones here; for plain windows end_us - start_us is the
---        length, and the store's clock finds its own window. A calendar whose periods do not hold `now` is STALE.
+-- limit: limit, start_us, end_us, next_us. The windows [start_us, end_us) and [end_us, next_us) are computed by the
+--        caller, so that calendars need no time zones here; for plain windows end_us - start_us is the length, and the
+--        store's clock finds its own window. A calendar whose periods do not contain `now` is STALE.
 -- state: start_us, count
 function sources.fixed_window()
     local function bounds(limit, now_us)
@@ -41,7 +41,7 @@ function sources.fixed_window()
         numbers = 4,
         peek = peek,
 
-        -- A key's time may be a little ahead of now, and has to be in one of the two periods as well.
+        -- A key's time may be a little ahead of now, and must also be in one of the two periods.
         stale = function(limit, now_us)
             return limit[4] > 0 and not (limit[2] <= now_us and now_us + MAX_LEAD_US < limit[4])
         end,

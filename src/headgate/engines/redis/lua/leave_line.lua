@@ -1,9 +1,9 @@
--- leave_line.lua -- leave a line. The place comes back once nobody is left behind it. Same as engines/_line.py.
+-- leave_line.lua -- leave a line. The place is given back once nobody is behind it. Same as engines/_line.py.
 --
 -- keys[1]  the state of the bucket
 -- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, the name of the place (when the bucket would have
 --          been idle), rule
--- Returns  {1} when it was given back, {0} when somebody stands behind it
+-- Returns  {1} if it was given back, {0} if somebody is behind it
 function commands.leave_line(keys, args)
     local now_us, ttl_floor_ms = read_time(args[1])
     local bucket = algorithm_of(TOKEN_BUCKET)

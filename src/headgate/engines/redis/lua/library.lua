@@ -1,7 +1,7 @@
--- library.lua -- how the text above is kept by a server, as the functions of one library.
+-- library.lua -- registers the code above as the functions of one library.
 --
--- `NAME` holds a hash of the text, so an old and a new version live side by side while nodes are upgraded one by one.
--- While it is loaded a library can do nothing but register functions; the first call works out the rest, for good.
+-- `NAME` contains a hash of the text, so an old and a new version coexist while nodes are upgraded one by one. While it
+-- is being loaded, a library can only register functions; the rest is set up once, on the first call.
 local loaded
 
 local function register(name)

@@ -1,8 +1,8 @@
--- limits.lua -- the limits that states were last counted with, for people who list keys.
+-- limits.lua -- the limits that states were last counted with, for listing keys.
 --
 -- keys     the states
 -- args[1]  packed: the algorithm of each
--- Returns  {limit, …}, and -1 where there is no state (any more), or none of ours
+-- Returns  {limit, …}, and -1 where there is no state (any more), or not one of ours
 function commands.limits(keys, args)
     packed, at = args[1], 1
     local limits = {}

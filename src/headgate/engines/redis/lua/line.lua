@@ -1,10 +1,10 @@
--- line.lua -- who waits for a bucket. Same as engines/_line.py.
+-- line.lua -- the line of waiting requests of a bucket. Same as engines/_line.py.
 --
--- Beside the state lie when the last one in line may start ('l') and a hash of all places ('p'): a list in which each
--- knows its neighbours, and the fields 'first' and 'last'. The name of a place is when the bucket will be idle, which
--- is later for each of them. A place is packed: when it starts, when all up to it have started, the state that it led
--- to, the state before with its low-water mark (-1 for none), the names before and behind it (0 for none), and whether
--- its holder has left.
+-- Beside the state are the time when the last in line may start ('l') and a hash of all places ('p'): a linked list,
+-- with the fields 'first' and 'last'. The name of a place is the time when the bucket will be idle, which increases
+-- along the line. A place is packed: its start, when everyone up to it has started, the state after it, the state
+-- before it with its low-water mark (-1 for none), the names of the previous and the next place (0 for none), and
+-- whether its holder has left.
 local SPOT = '<dddddddddd'
 
 local function read_spot(places, name)
@@ -19,7 +19,7 @@ local function write_spot(places, name, spot)
         spot.before, spot.low, spot.ahead, spot.behind, spot.left))
 end
 
--- The names of the first and of the last in line, as text; nil when nobody is.
+-- The names of the first and the last place, as text; nil if the line is empty.
 local function ends_of_line(places)
     local ends, bad = read('HMGET', places, 'first', 'last')
     if bad or not ends[1] or not ends[2] then
@@ -32,7 +32,7 @@ local function text_of(name)
     return name > 0 and string.format('%.0f', name) or nil
 end
 
--- Take the first or the last one out of the line, whose neighbour is then the first or the last; returns its name.
+-- Remove the first or the last place, whose neighbour takes over; returns the neighbour's name.
 local function drop_spot(places, name, spot, neighbour, where)
     call('HDEL', places, name)
     local next_one = text_of(spot[neighbour])
@@ -47,14 +47,14 @@ local function drop_spot(places, name, spot, neighbour, where)
     return next_one
 end
 
--- Somebody has booked a place from `before` to `after`.
+-- Add a place that leads from `before` to `after`.
 local function stand_in_line(key, before, after, starts_us, ends_us, now_us, ttl_floor_ms)
     local line, places, name = beside(key, 'l'), beside(key, 'p'), text_of(ends_us)
     local line_us = max(tonumber(read('GET', line) or 0) or 0, starts_us)
     local ttl = ttl_ms(line_us, now_us, ttl_floor_ms)
     call('SET', line, line_us, 'PX', ttl)
     local first, last = ends_of_line(places)
-    while first do -- Those whose time has come.
+    while first do -- Drop places whose time has come.
         local spot = read_spot(places, first)
         if spot.starts_us > now_us then
             break

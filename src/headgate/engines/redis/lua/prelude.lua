@@ -1,52 +1,52 @@
--- prelude.lua -- what every algorithm and every command shares.
+-- prelude.lua -- the common part of all algorithms and commands.
 --
--- This file, one file per algorithm, wire.lua and one file per command make one text. Servers keep it as a library of
--- functions (`library.lua`), so that all of it is worked out once; servers that cannot do that are sent it as a script,
--- with the one command that is called. Numbers are doubles that hold integers below 2^53, as in the Python twin of each
--- algorithm. States are strings of packed doubles. A state's fields are only ever appended to: old code ignores what it
--- does not know, new code has a default for what is missing, and so both can run side by side on the same keys.
+-- This file, one file per algorithm, wire.lua and one file per command form one text. Servers store it as a library of
+-- functions (`library.lua`), so that it is set up once; servers without functions get it as a script, with just the
+-- command that is called. Numbers are doubles that hold integers below 2^53, as in the Python twin of each algorithm.
+-- States are strings of packed doubles. Fields are only ever appended to a state: old code ignores those it does not
+-- know, and new code has a default for missing ones, so both can run side by side on the same keys.
 --
--- A command is a function of keys and arguments in `commands`. An algorithm is made by a function of its own, on first
+-- A command is a function of keys and arguments in `commands`. An algorithm is created by its own function, on first
 -- use: a script pays only for what it needs. It is a table:
 --   fields                           how many numbers its state has
 --   numbers                          how many numbers its limit has, in the order the codec sends them
---   beside                           how many keys beside its state a call has to name, if any; after all states
---   text(limit, state)               the state as it is stored: its fields, and then the limit for people who list keys
+--   beside                           how many extra keys per state a call has to name, if any; after all states
+--   text(limit, state)               the stored form of a state: its fields, then the limit, for listing keys
 --   load(key, limit, now_us), save(key, limit, state, ttl)
---                                    instead of that, where the state is not a string of numbers; load returns the
--- state, the moment to go on from, whether it was cut (see `moment`), and whether what is
---                                    there is not a state of ours
+--                                    instead of that, if the state is not a string of numbers; load returns the
+--                                    state, the moment to continue from, whether it was cut (see `moment`), and whether
+--                                    what is stored is not a state of ours
 --   stored_limit(key)                the limit that was stored there, likewise
 --   take(limit, state, now_us, cost) -> state', allowed, remaining, retry_after_us, reset_after_us, level
 --   peek(limit, state, now_us, cost) -> allowed, remaining, retry_after_us, reset_after_us, level
 --   force(limit, state, now_us, cost) -> state', allowed, …
---   force_past(limit, state, now_us, cost, came_us) -> state', allowed, …, where units have a time of their own
+--   force_past(limit, state, now_us, cost, came_us) -> state', allowed, …, if each unit has its own time
 --   mark(state), refund(limit, state, mark, now_us, cost, low) -> state', given
---   low(state), watch(state) -> state', low, unwatch(state), where refunds go by low-water marks (see watch.lua), and
---   left(mark, now_us, refunded)     what a refund gives back at most to who knew none
+--   low(state), watch(state) -> state', low, unwatch(state), if refunds use low-water marks (see watch.lua), and
+--   left(mark, now_us, refunded)     the most that a refund gives back to a reservation without a mark
 --   used(limit, state, now_us), idle_at_us(limit, state)
---   latest_us(state)                 the key's time: the latest moment in its state, 0 if there is nothing in it
---   max_lead_us(limit)               how far ahead of now that is used as now
---   cut(limit, state, now_us)        the state with every moment that is ahead of now cut to now
--- A limit and a state are arrays of numbers, a state is nil when the key was never used, and no function changes the
+--   latest_us(state)                 the key's time: the latest moment in its state, 0 if there is none
+--   max_lead_us(limit)               how far ahead of now the key's time may be and still be used as now
+--   cut(limit, state, now_us)        the state with every moment ahead of now set to now
+-- A limit and a state are arrays of numbers, a state is nil if the key was never used, and no function modifies the
 -- state it is given: a step that is not written has not happened.
 --
--- For one key, time never runs backwards, as algorithms/base.py tells: nothing in a state is ahead of the `now_us` that
--- an algorithm is given, which is that of the key. `load_state` finds it, and `later` turns what is answered then into
--- what is answered now.
+-- For one key, time never runs backwards, as explained in algorithms/base.py: nothing in a state is ahead of the
+-- `now_us` that an algorithm gets, which is that of the key. `load_state` finds it, and `later` converts an answer for
+-- that time into an answer for now.
 local MAX_EXACT = 9007199254740991
 local MAX_LEAD_US = 60000000
 local NEVER = -1
 local ORDER = { 'fixed_window', 'sliding_window', 'sliding_log', 'token_bucket', 'exponential_backoff', 'adaptive',
     'concurrency' }
-local SLIDING_WINDOW, TOKEN_BUCKET, EXPONENTIAL_BACKOFF, CONCURRENCY = 2, 4, 5, 7 -- Places in ORDER.
+local SLIDING_WINDOW, TOKEN_BUCKET, EXPONENTIAL_BACKOFF, CONCURRENCY = 2, 4, 5, 7 -- Indexes in ORDER.
 local DOUBLES = '<' .. string.rep('d', 20)
 local floor, max, min = math.floor, math.max, math.min
 local call, pcall = redis.call, redis.pcall
 local pack, unpack_numbers = struct.pack, struct.unpack
 local commands, sources, algorithms = {}, {}, {}
 
--- The algorithm with that place in ORDER.
+-- The algorithm at this index in ORDER.
 local function algorithm_of(number)
     local algorithm = algorithms[number]
     if not algorithm then
@@ -67,14 +67,13 @@ local function ceil_div(a, b)
     return -floor(-a / b)
 end
 
--- The time to live of what ends at a moment, in milliseconds. `ttl_floor_ms` is what the caller wants it to be at
--- least.
+-- The time to live of something that ends at a moment, in milliseconds, and at least `ttl_floor_ms`.
 local function ttl_ms(ends_us, now_us, ttl_floor_ms)
     return max(ceil_div(ends_us - now_us, 1000) + 1000, ttl_floor_ms)
 end
 
--- The moment to go on from, for a key whose time is `latest_us`; true if that is too far ahead of now, and has to be
--- cut.
+-- The moment to continue from, for a key whose time is `latest_us`; true if that is too far ahead of now, so that the
+-- state has to be cut.
 local function moment(latest_us, now_us, max_lead_us)
     if latest_us <= now_us then
         return now_us, false
@@ -84,7 +83,7 @@ local function moment(latest_us, now_us, max_lead_us)
     return now_us, true
 end
 
--- An answer that was worked out for `lead_us` from now, with its times counted from now.
+-- An answer for `lead_us` from now, with its times counted from now.
 local function later(lead_us, allowed, remaining, retry_after_us, reset_after_us, level)
     if lead_us > 0 then
         if retry_after_us > 0 then
@@ -97,13 +96,13 @@ local function later(lead_us, allowed, remaining, retry_after_us, reset_after_us
     return allowed, remaining, retry_after_us, reset_after_us, level
 end
 
--- Another key that belongs to the same state: 'f' for refunds, 'l' for its line and 'p' for the places in it, 'e' for
--- when slots expire, 'v' for its version.
+-- An extra key of the same state: 'f' for refunds, 'l' for its line and 'p' for the places in it, 'e' for the expiry
+-- of slots, 'v' for its version.
 local function beside(key, letter)
     return 'hg:' .. letter .. string.sub(key, 5)
 end
 
--- The reply to a command that reads, or nil and true when the key holds something of another kind.
+-- The reply to a reading command, or nil and true if the key holds another type.
 local function read(...)
     local reply = pcall(...)
     if type(reply) ~= 'table' or not reply.err then
@@ -118,18 +117,18 @@ local function not_ours(key)
     return redis.error_reply('ERR the state at ' .. key .. ' is not a Headgate state; reset the key')
 end
 
--- Store what has become of the state `before`, which was loaded in this call. Also an idle one is kept for as long as
+-- Store the state that has replaced `before`, which was loaded in this call. Even an idle one is kept for as long as
 -- the key's time may be ahead of now.
 local function save_state(algorithm, key, limit, before, state, now_us, ttl_floor_ms)
     local idle_at_us = algorithm.idle_at_us(limit, state)
     if before and idle_at_us > now_us and not algorithm.save and algorithm.idle_at_us(limit, before) == idle_at_us then
-        call('SET', key, algorithm.text(limit, state), 'KEEPTTL') -- Cheaper, and the same.
+        call('SET', key, algorithm.text(limit, state), 'KEEPTTL') -- Cheaper, with the same effect.
         return
     end
     local latest_us = algorithm.latest_us(state)
     local ttl = ttl_ms(max(idle_at_us, latest_us) + algorithm.max_lead_us(limit), now_us, ttl_floor_ms)
     if latest_us == 0 or ttl <= 0 then
-        call('DEL', key) -- There is nothing in it, or it is idle and its time long past.
+        call('DEL', key) -- It is empty, or idle with its time long past.
     elseif algorithm.save then
         algorithm.save(key, limit, state, ttl)
     else
@@ -137,7 +136,7 @@ local function save_state(algorithm, key, limit, before, state, now_us, ttl_floo
     end
 end
 
--- A state that is a string of numbers; nil and true when what is there is not a state of ours.
+-- A state that is a string of numbers; nil and true if what is stored is not a state of ours.
 local function read_state(algorithm, key)
     local text, bad = read('GET', key)
     if not text then
@@ -147,9 +146,9 @@ local function read_state(algorithm, key)
         return nil, true
     end
     local state = { unpack_numbers(algorithm.format, text) }
-    state[algorithm.fields + 1] = nil -- Where reading would go on.
+    state[algorithm.fields + 1] = nil -- The position after the last number.
     local last = algorithm.fields
-    if algorithm.watch and #text >= 8 * (last + 2) then -- The limit, and after that a low-water mark.
+    if algorithm.watch and #text >= 8 * (last + 2) then -- The limit, followed by a low-water mark.
         state[last + 1] = unpack_numbers('<d', text, 8 * (last + 1) + 1)
         last = last + 1
     end
@@ -162,9 +161,8 @@ local function read_state(algorithm, key)
     return state
 end
 
--- The state of a key, or nil when it was never used, and the moment to go on from; then nil, now_us, true when what is
--- there is not a state of ours. One that had to be cut is stored at once: else those who only peek would cut it anew
--- every time.
+-- The state of a key, or nil if it was never used, and the moment to continue from; or nil, now_us, true if what is
+-- stored is not a state of ours. One that had to be cut is stored at once: otherwise every peek would cut it again.
 local function load_state(algorithm, key, limit, now_us, ttl_floor_ms)
     local state, at_us, is_cut, bad
     if algorithm.load then

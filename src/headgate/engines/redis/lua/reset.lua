@@ -1,11 +1,11 @@
--- reset.lua -- forget a key, the line in front of it, and what was reserved of it.
+-- reset.lua -- forget a key, its line, and its reservations.
 --
 -- keys[1]  the state
 -- Returns  {1}
 function commands.reset(keys)
     local refunds = beside(keys[1], 'f')
     call('DEL', keys[1], beside(keys[1], 'l'), beside(keys[1], 'p'), beside(keys[1], 'e'))
-    -- As long as somebody may still settle, the refunds are there, and say how often the key was reset.
+    -- While somebody may still settle, the refunds exist, and count the resets of the key.
     local _, bad = read('HGET', refunds, 'sum')
     if bad then
         call('DEL', refunds)

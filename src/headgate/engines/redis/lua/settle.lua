@@ -1,19 +1,18 @@
--- settle.lua -- correct a reservation to what was really used, once.
+-- settle.lua -- correct a reservation to the actual cost, once.
 --
--- keys[1]  the reservation's record: when it ends and how many charges it has, then for each step its key, algorithm,
---          limit, cost, mark, what
---          refunds of that key had given back and how often it had been reset by then, the number of its low-water mark
--- (or none) and that of its charge. The keys named there are in the same slot as the record. args[1]  packed: now_us (0
--- for the server's clock), ttl_floor_ms, how long to refuse the name if nobody has it (0: not
---          at all), then what was used: once for all charges, or once for each
--- Returns  {1} when it was settled, {0} when there is no such reservation (any more): it was settled, its time is
---          over, or a key that it took from has been reset; {-1} when it has another number of charges
+-- keys[1]  the reservation's record: when it ends and its number of charges, then for each step its key, algorithm,
+--          limit, cost, mark, the refunds and resets of that key at that time, the number of its low-water mark (or
+--          none) and the index of its charge. The keys named there are in the same slot as the record.
+-- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, how long to refuse the name if there is no such
+--          reservation (0: not at all), then the actual cost: one for all charges, or one for each
+-- Returns  {1} if it was settled, {0} if there is no such reservation (any more): it was settled, its time is over, or
+--          a key that it took from was reset; {-1} if it has another number of charges
 local function refund(step, state, marks, place, actual, now_us)
     local algorithm, refunds = step.algorithm, beside(step.key, 'f')
     local low = 0
     if place then
         low = min(low_since(marks, place), algorithm.low(state))
-    elseif marks and not step.number then -- Reserved by a node that knows no marks.
+    elseif marks and not step.number then -- Reserved by a node that does not use marks.
         place = 0
         low = algorithm.left(step.mark, now_us, tonumber(call('HGET', refunds, 'sum')) - step.refunded)
     end
@@ -27,8 +26,8 @@ local function refund(step, state, marks, place, actual, now_us)
     return after
 end
 
--- What becomes of a step's state when so much was used. Its mark goes to the one before, and with the last one the
--- state is watched no more.
+-- A step's state after settling it at the cost `used`. Its mark is merged into the previous one, and after the last
+-- one the state is not watched any more.
 local function settled(step, state, used, now_us)
     local refunds = beside(step.key, 'f')
     local marks = step.algorithm.watch and read_marks(refunds)
@@ -36,7 +35,7 @@ local function settled(step, state, used, now_us)
     local after = state
     if used > step.cost then
         after = step.algorithm.force(step.limit, state, now_us, used - step.cost)
-    elseif used < step.cost and not step.waits then -- Else those in line have been told when to start.
+    elseif used < step.cost and not step.waits then -- Otherwise those in line already know when to start.
         after = refund(step, state, marks, place, used, now_us)
     end
     if place then
@@ -57,7 +56,7 @@ function commands.settle(keys, args)
     local steps = read_reservation(keys[1], now_us)
     if not steps then
         call('DEL', keys[1])
-        if refuse_us > 0 then -- The request may still be on its way: it will find its name taken.
+        if refuse_us > 0 then -- The request may still be in flight: it will find its name taken.
             call('RPUSH', keys[1], cmsgpack.pack(now_us + refuse_us))
             call('PEXPIRE', keys[1], ttl_ms(now_us + refuse_us, now_us, 0))
         end

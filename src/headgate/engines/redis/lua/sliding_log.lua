@@ -1,27 +1,27 @@
--- sliding_log.lua -- every request, for one window. Same answers as algorithms/sliding_log.py.
+-- sliding_log.lua -- every request of one window. Same answers as algorithms/sliding_log.py.
 --
 -- limit: limit, window_us
--- state: a string of requests in the order of their time, 32 bytes each: at_us, cost, and as things stood when it was
---        written the total of the costs in the window, how many requests at the front had left it, and the limit. Of
---        these three only the last request's count. A short log is written anew with every request, which drops what
---        has left the window; to a long one requests are appended until more than half of it has left.
+-- state: a string of requests in order of time, 32 bytes each: at_us, cost, and, as of when it was written, the total
+--        cost in the window, how many requests at the front had left it, and the limit. Only the last request's values
+--        of these three count. A short log is rewritten with every request, which drops what has left the window; a
+--        long one is appended to until more than half of it has left.
 --
--- In a call a state is what `load` saw of the string at `now_us`, and what `save` has to add to it:
+-- In a call, a state is what `load` read from the string at `now_us`, and what `save` has to add to it:
 --   key, start     the string, and how many requests at its front have left the window
---   text           the requests in the window, if they are at hand: it is short, or had to be changed
+--   text           the requests in the window, if loaded: the log is short, or had to be changed
 --   total          the costs in the window
---   newest_us      when the last request came: what time it is for the key. A refund, and a charge of the past, leaves
---                  one that costs nothing, for what had left the window by then is gone
---   charged_us     when the last one came that costs anything
+--   newest_us      when the last request came: the key's time. A refund or a past charge leaves a request without
+--                  cost, because what had left the window by then is gone
+--   charged_us     when the last request with a cost came
 --   added          costs to be added at `newest_us`
 function sources.sliding_log()
     local FORMAT, SIZE = '<dddI4I4', 32
     local SHORT, CHUNK = 8, 16
-    local LAST_SHORT = tostring(-SIZE * SHORT) -- Numbers are written out anew for every command; texts are not.
+    local LAST_SHORT = tostring(-SIZE * SHORT) -- A string, because numbers are formatted again for every command.
     local EMPTY = { start = 0, text = '', total = 0, newest_us = 0, charged_us = 0, added = {} }
     local sub = string.sub
 
-    -- Time and cost of the request at this place in a text, counted from 0; nil behind its end.
+    -- Time and cost of the request at this index in a text, from 0; nil after the end.
     local function request_at(text, place)
         if SIZE * place < #text then
             local at_us, cost = unpack_numbers('<dd', text, SIZE * place + 1)
@@ -29,7 +29,7 @@ function sources.sliding_log()
         end
     end
 
-    -- The requests of a log from this place on, so many of them or all.
+    -- The requests of a log from this index on, `count` of them or all.
     local function requests_from(key, place, count)
         return call('GETRANGE', key, SIZE * place, count and SIZE * (place + count) - 1 or -1)
     end
@@ -38,8 +38,8 @@ function sources.sliding_log()
         return state.text or requests_from(state.key, state.start)
     end
 
-    -- Time and cost of a request by its place among those in the window. Of a long log the first is read alone, for
-    -- mostly that is all, and the others a few at a time.
+    -- Time and cost of a request by its index in the window. For a long log, the first is read alone, because usually
+    -- that is enough, and the others a few at a time.
     local function request_of(state, place)
         if state.text then
             return request_at(state.text, place)
@@ -52,7 +52,7 @@ function sources.sliding_log()
         return request_at(state.chunk, number - state.chunk_start)
     end
 
-    -- The text with its requests that are ahead of now cut to now.
+    -- The text with requests ahead of now set to now.
     local function cut(text, now_us)
         local place = #text / SIZE
         local tail = {}
@@ -64,7 +64,7 @@ function sources.sliding_log()
         return sub(text, 1, SIZE * place) .. table.concat(tail)
     end
 
-    -- The place of the first of `count` requests that is not older than a moment.
+    -- The index of the first of `count` requests that is not older than a moment.
     local function first_not_before(text, moment_us, count)
         local low, high = 0, count
         while low < high do
@@ -78,7 +78,7 @@ function sources.sliding_log()
         return low
     end
 
-    -- The text without `cost` units of what came at `mark_us`, and how many of those there were.
+    -- The text without `cost` units from the time `mark_us`, and how many of those there were.
     local function lowered(text, mark_us, cost)
         local low = first_not_before(text, mark_us, #text / SIZE)
         local place, given, kept = low, 0, {}
@@ -94,18 +94,18 @@ function sources.sliding_log()
         return sub(text, 1, SIZE * low) .. table.concat(kept) .. sub(text, SIZE * place + 1), given
     end
 
-    -- The text with `cost` units that came at `came_us`, and a mark at its end: what time it is for the key.
+    -- The text with `cost` units from the time `came_us`, and a mark at its end for the key's time.
     local function inserted(text, came_us, cost, now_us)
         local count = #text / SIZE
         while count > 0 and select(2, request_at(text, count - 1)) == 0 do
-            count = count - 1 -- A new mark takes the place of an old one.
+            count = count - 1 -- A new mark replaces an old one.
         end
         local place = first_not_before(text, came_us + 1, count)
         return sub(text, 1, SIZE * place) .. pack(FORMAT, came_us, cost, 0, 0, 0)
             .. sub(text, SIZE * place + 1, SIZE * count) .. pack(FORMAT, now_us, 0, 0, 0, 0)
     end
 
-    -- When the last request came that costs anything; 0 if there is none.
+    -- When the last request with a cost came; 0 if there is none.
     local function last_charge_us(text)
         for place = #text / SIZE - 1, 0, -1 do
             local at_us, cost = request_at(text, place)
@@ -116,7 +116,7 @@ function sources.sliding_log()
         return 0
     end
 
-    -- Store a log of these requests and no others.
+    -- Store a log of exactly these requests.
     local function write(key, limit, text, total, ttl)
         local at_us, cost = request_at(text, #text / SIZE - 1)
         call('SET', key, sub(text, 1, -SIZE - 1) .. pack(FORMAT, at_us, cost, total, 0, limit[1]), 'PX', ttl)
@@ -145,7 +145,7 @@ function sources.sliding_log()
         return state and state.total > 0 and state.charged_us + limit[2] - now_us or 0
     end
 
-    -- When enough of the oldest have left; those that are only to be added come last.
+    -- When enough of the oldest have left; costs that are yet to be added come last.
     local function retry_after(limit, state, now_us, cost)
         local over = state.total - limit[1] + cost -- In this order: the sum may be too large for a double.
         local place = 0
@@ -203,7 +203,7 @@ function sources.sliding_log()
             end
             local at_us, is_cut = moment(newest_us, now_us, max_lead_us(limit))
             local state = { key = key, start = start, newest_us = newest_us, charged_us = newest_us, added = {} }
-            if count < SHORT then -- That is all there is.
+            if count < SHORT then -- Everything has been read.
                 state.text = sub(tail, SIZE * start + 1)
             end
             local gone, gone_us = 0, at_us - limit[2]

@@ -1,4 +1,4 @@
--- sliding_window.lua -- two counters, the previous one fading. Same arithmetic as algorithms/sliding_window.py.
+-- sliding_window.lua -- two counters, of which the previous one fades. Same arithmetic as algorithms/sliding_window.py.
 --
 -- limit: limit, window_us, step_us, steps
 -- state: start_us, previous, current
@@ -17,7 +17,7 @@ function sources.sliding_window()
         return start_us, 0, 0
     end
 
-    -- What still fits, in steps of a unit; negative when the key is over its limit.
+    -- What still fits, in steps of a unit; negative if the key is over its limit.
     local function room_at(limit, previous, current, end_us, now_us)
         return (limit[1] - current) * limit[4] - previous * ceil_div(end_us - now_us, limit[3])
     end
@@ -66,7 +66,7 @@ function sources.sliding_window()
             return min(limit[2], MAX_LEAD_US)
         end,
 
-        -- What is counted may all have been taken ahead of now, and so it counts as now.
+        -- All units may have been taken ahead of now, so they count as of now.
         cut = function(limit, state, now_us)
             return { now_us - now_us % limit[2], 0, min(state[2] + state[3], floor(MAX_PRODUCT / limit[4])) }
         end,

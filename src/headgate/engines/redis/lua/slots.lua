@@ -1,10 +1,10 @@
--- slots.lua -- renew what a token holds, or let go of it.
+-- slots.lua -- renew or release what a token holds.
 --
 -- keys[1]  the state of the slots
--- keys[2]  when they expire
--- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, 1 to renew or 0 to let go, rule
+-- keys[2]  their expiry
+-- args[1]  packed: now_us (0 for the server's clock), ttl_floor_ms, 1 to renew or 0 to release, rule
 -- args[2]  the token
--- Returns  {1} when the token held something, {0} when it did not
+-- Returns  {1} if the token held something, else {0}
 function commands.slots(keys, args)
     local now_us, ttl_floor_ms = read_time(args[1])
     local slots = algorithm_of(CONCURRENCY)

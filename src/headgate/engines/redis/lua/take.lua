@@ -1,14 +1,14 @@
--- take.lua -- take one unit of one limit for each key, whatever becomes of the others: what most calls ask.
+-- take.lua -- take one unit of one limit for each key, independently: the most frequent call.
 --
--- keys     the states, and then what lies beside them, if there is anything
+-- keys     the states, then their extra keys, if any
 -- args[1]  the limit: its algorithm and its numbers, packed
--- args[2]  packed, if it is not as usual: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
--- Returns  what `decide` returns.
+-- args[2]  packed, if not the defaults: now_us (0 for the server's clock), ttl_floor_ms, flags (1: with versions)
+-- Returns  the same as `decide`
 local STALE, NOT_OURS = -1, -3
 local VERSION_TTL_MS = 3600000
 local MOST_KNOWN = 1000
-local known, how_many_known = {}, 0 -- Rules by their text: reading one costs as much as deciding by it.
-local now_us, ttl_floor_ms -- The moment of the call that is under way.
+local known, how_many_known = {}, 0 -- Rules by their text: parsing one costs as much as deciding.
+local now_us, ttl_floor_ms -- Of the current call.
 
 local function rule_of(text)
     local rule = known[text]
@@ -26,7 +26,7 @@ local function rule_of(text)
     return rule
 end
 
--- Whether a calendar that was sent along is out of date by now.
+-- Whether a calendar that was sent along is out of date.
 local function is_stale(rule)
     return rule.algorithm.stale and rule.algorithm.stale(rule.limit, now_us)
 end
@@ -47,7 +47,7 @@ local function take_one(rule, key)
     return later(at_us - now_us, allowed, remaining, retry_after_us, reset_after_us, level)
 end
 
--- The number of this step among all that its key's state has decided, whoever asked; 0 when it was not decided.
+-- The number of this step among all that its key's state has decided; 0 if it was not decided.
 local function next_version(key, allowed, reset_after_us)
     if allowed < 0 then
         return 0

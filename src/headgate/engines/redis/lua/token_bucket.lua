@@ -12,7 +12,7 @@ function sources.token_bucket()
         return max(0, state[2] - (now_us - state[1]) * GRAIN)
     end
 
-    -- A new backlog, with the low-water mark, if there is one, lowered to the smallest backlog in between.
+    -- A new backlog; if there is a low-water mark, it is lowered to the smallest backlog in between.
     local function moved(state, now_us, smallest, backlog)
         return { now_us, backlog, state and state[3] and min(state[3], smallest) }
     end
@@ -65,14 +65,14 @@ function sources.token_bucket()
         end,
 
         max_lead_us = function(limit)
-            return min(limit[4] or 0, MAX_LEAD_US) -- Reservations of older versions know no window.
+            return min(limit[4] or 0, MAX_LEAD_US) -- Reservations of older versions have no window.
         end,
 
         cut = function(_, state, now_us)
             return { now_us, state[2], state[3] }
         end,
 
-        -- A place in line.
+        -- Book a place in line.
         line_up = function(limit, state, now_us, cost, wait_us)
             local capacity = limit[2] * limit[3]
             if cost > limit[2] then
@@ -80,12 +80,12 @@ function sources.token_bucket()
             end
             local backlog = backlog_at(state, now_us)
             local late_us = ceil_div(backlog + cost * limit[3] - capacity, GRAIN)
-            -- Full until the whole microsecond of the start: the next in line keeps its distance to it.
+            -- Full until the whole microsecond of the start, so that the next in line keeps its distance.
             local asked = capacity + late_us * GRAIN
             if late_us <= 0 or late_us > wait_us or asked > MAX_EXACT then
                 return take(limit, state, now_us, cost)
             end
-            -- The units are used at the start, so that is when the backlog is at its smallest.
+            -- The units are used at the start, so that is when the backlog is smallest.
             local after = moved(state, now_us, max(0, backlog - late_us * GRAIN), asked)
             return after, 1, 0, late_us, ceil_div(asked, GRAIN), 0
         end,

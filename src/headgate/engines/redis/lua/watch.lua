@@ -1,24 +1,24 @@
 -- watch.lua -- low-water marks: how far a state has fallen since each open reservation. Same as engines/_watch.py.
 --
--- They are kept beside the state, in the hash of its refunds:
+-- They are stored beside the state, in the hash of its refunds:
 --   last     the number of the newest charge
--- open     packed: how many charges the oldest mark stands for, less one; then for each open charge, oldest first, its
+--   open     packed: how many charges share the oldest mark, less one; then for each open charge, oldest first, its
 --            number, its mark, and when it ends. The newest has no mark but the state's own.
--- The fields `sum` and `resets` are older. Older nodes know no marks: what they write has none, which counts as a
+-- The fields `sum` and `resets` are older. Older nodes do not use marks: what they write has none, which counts as a
 -- mark of 0, and what they reserved is refunded as they would (`left`). Both can only lose refunds.
 local MAX_OPEN = 512
 local NO_MARK = 1 / 0
 local MARK_BYTES = 24
 
--- Read into one flat array, and written back, in one go each: there may be many. `marks[1]` is what the oldest is
--- shared by, and a charge at place p, counted from 0, has its number, mark and end at 3p + 2, 3p + 3 and 3p + 4.
+-- Read into one flat array and written back as a whole, because there may be many. `marks[1]` is how many charges share
+-- the oldest, less one; the charge at index p, from 0, has its number, mark and end at 3p + 2, 3p + 3 and 3p + 4.
 local function read_marks(refunds)
     local text = call('HGET', refunds, 'open')
     if not text then
         return { 0 }
     end
     local marks = { unpack_numbers('<' .. string.rep('d', #text / 8), text) }
-    marks[#marks] = nil -- Where reading would go on.
+    marks[#marks] = nil -- The position after the last number.
     return marks
 end
 
@@ -30,7 +30,7 @@ local function write_marks(refunds, marks)
     end
 end
 
--- Take one mark out; the one before it is left the smaller of both.
+-- Remove a mark; the previous one gets the smaller of both.
 local function drop_mark(marks, place)
     if place == 0 then
         marks[1] = 0
@@ -42,7 +42,7 @@ local function drop_mark(marks, place)
     end
 end
 
--- Make room: for those that nobody has settled in time, else the two oldest share the smaller mark.
+-- Make room: drop those that were not settled in time, and if needed let the two oldest share the smaller mark.
 local function crowd_together(marks, now_us)
     for place = (#marks - 1) / 3 - 2, 0, -1 do
         if marks[3 * place + 4] <= now_us then
@@ -56,7 +56,7 @@ local function crowd_together(marks, now_us)
     end
 end
 
--- One more charge; `low` is the mark that the state had kept for the one before. Returns its number.
+-- Add a charge; `low` is the mark that the state has kept for the previous one. Returns its number.
 local function begin_mark(refunds, low, ends_us, now_us)
     local number = call('HINCRBY', refunds, 'last', 1)
     local text = call('HGET', refunds, 'open') or pack('<d', 0)
@@ -73,7 +73,7 @@ local function begin_mark(refunds, low, ends_us, now_us)
     return number
 end
 
--- Where a charge has its mark, or nil: those that share one are found under the newest number of them.
+-- The index of a charge's mark, or nil: a shared mark is found under the newest number that shares it.
 local function place_of(marks, number)
     local low, high = 0, (#marks - 1) / 3
     while low < high do
@@ -87,7 +87,7 @@ local function place_of(marks, number)
     return marks[3 * low + 2] and low or nil
 end
 
--- The smallest mark from that place on; the state's own is not among them.
+-- The smallest mark from that index on, not including the state's own.
 local function low_since(marks, place)
     local low = NO_MARK
     for i = 3 * place + 3, #marks, 3 do

@@ -1,10 +1,10 @@
--- wire.lua -- how a command reads what it was sent. `codec.py` is the other side.
+-- wire.lua -- how a command parses its arguments. `codec.py` is the other side.
 --
--- Everything is checked while it is read, and everything is read before the first write: a number that is not a whole
--- one between 0 and 2^53 - 1 ends the call with nothing changed.
+-- Everything is checked while it is read, and everything is read before the first write: a number that is not an
+-- integer between 0 and 2^53 - 1 ends the call with nothing changed.
 local TAKE, PEEK, FORCE, SHADOW, USAGE, PAST = 0, 1, 2, 3, 4, 5
 local byte = string.byte
-local packed, at -- What is being read, and how far that has come.
+local packed, at -- The text being read, and the position in it.
 
 local function checked(number)
     if is_whole(number) then
@@ -23,7 +23,7 @@ local function read_number()
     return checked(unpack_numbers('<d', packed, at - 8))
 end
 
--- A limit and the algorithm that counts it.
+-- A limit and its algorithm.
 local function read_rule()
     local algorithm = algorithm_of(read_byte())
     local limit = { unpack_numbers(algorithm.limit_format, packed, at) }
@@ -34,8 +34,8 @@ local function read_rule()
     return { algorithm = algorithm, limit = limit }
 end
 
--- What a reservation took and may still correct; nil when there is none (any more). It is over when its time is, and
--- when a key that it took from has been reset.
+-- What a reservation took and may still correct; nil if there is none (any more). It ends with its time, or when a key
+-- that it took from is reset.
 local function read_reservation(name, now_us)
     local record = read('LRANGE', name, 0, -1) or {}
     local ends_us, charges = 0, 1
@@ -63,7 +63,7 @@ local function server_time()
     return time[1] * 1000000 + time[2]
 end
 
--- Begin to read; returns the moment of this call, which is the server's clock, read once, or a test's own.
+-- Start reading; returns the time of this call: the server's clock, read once, or a test's clock.
 local function read_time(text)
     packed, at = text, 1
     local now_us, ttl_floor_ms = read_number(), read_number()

@@ -6,6 +6,6 @@
     values       identifier values of overrides          locations   where a field was written
     rule         all of it → Rule
 
-Types and bounds were checked before (`fields`). What is wrong with a value's meaning is added to the
+Types and bounds are checked before (`fields`). If the meaning of a value is wrong, an error is added to the
 `ErrorCollector`; the function then returns `None`, or leaves the part out, and the rule is not used.
 """

@@ -1,7 +1,7 @@
-"""Filling in what a rule leaves out, from the file's defaults; and what an override leaves out, from its rule.
+"""Fills in fields that a rule leaves out, from the file's defaults, or that an override leaves out, from its rule.
 
-A field that is written, even as null, is never filled in. Nor is one that would contradict what is written: a rule
-with a `rate` does not want the defaults' `limit`.
+A field that is present, even as null, is never filled in. Nor is one that would contradict a field that is present: a
+rule with a `rate` does not get the defaults' `limit`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONFLICTS: Final = {
     "calendar": frozenset({"rate", "limits", "window_size_seconds", "burst"}),
     "burst": frozenset({"limits", "calendar"}),
 }
-"""What is written, and what it does not want beside it."""
+"""Fields, and those that they exclude."""
 
 
 _OTHER_NAMES: Final = {alias: one.name for one in RULE.fields for alias in one.aliases}
@@ -30,7 +30,7 @@ _ALIASES: Final = frozenset(_OTHER_NAMES)
 
 
 def with_defaults(own: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
-    """`own`, with what it leaves out taken from `base`; each field under the name it was written with."""
+    """`own`, with missing fields taken from `base`; each field under the name it was written with."""
     if not base:
         return own
     written = {_OTHER_NAMES.get(name, name) for name in own}
@@ -44,7 +44,7 @@ def with_defaults(own: dict[str, Any], base: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_canonical_names(written: dict[str, Any]) -> dict[str, Any]:
-    """The fields under their first names, without those that are null."""
+    """The fields under their canonical names, without those that are null."""
     if _ALIASES.isdisjoint(written) and None not in written.values():
         return written  # The usual case.
     return {

@@ -1,4 +1,4 @@
-"""What a request is counted by: one name, a list of names, or a template.
+"""What requests are counted by: one name, a list of names, or a template.
 
 name      = ip_address | user_id | api_key | path | host | method | global
           | ip_address/<prefix of IPv6> | header:<name> | descriptor:<key> | {<name in the path pattern>}
@@ -24,7 +24,7 @@ EXAMPLES: Final = (
     "or {<name>} for a name in the path pattern"
 )
 SIMPLE_IDENTIFIERS: Final = {name: Identifier(parts=(IdentifierPart(kind=name),)) for name in PLAIN}
-"""The identifiers that are one word."""
+"""The identifiers that are a single word."""
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _RANGE: Final = re.compile(r"ip_address/([0-9]{1,3})")
 _PIECE: Final = re.compile(r"\{([^{}]*)\}|([^{}]+)|[{}]")
@@ -35,7 +35,7 @@ Names: TypeAlias = "Collection[str] | None"
 
 
 def identifier_of(written: str | list[str], names: Names) -> Identifier:
-    """Read an identifier of a rule whose path pattern has these `names`; raises `UsageError`."""
+    """Parse the identifier of a rule whose path pattern has these `names`; raises `UsageError`."""
     if isinstance(written, list):
         parts = tuple(_item(item, names) for item in written)
         if len(set(parts)) < len(parts):

@@ -1,4 +1,4 @@
-"""How much: `rate`, `limit` or `limits`, and the limits that they stand for."""
+"""Limits: `rate`, `limit` or `limits`, and what they mean."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 FORMS: Final = ("rate", "limits", "limit")
 CLASHING: Final = {**CONFLICTS, "rate": CONFLICTS["rate"] - {"burst"}}
-"""What must not be written beside a form. A burst may stand beside a rate, but is not taken over from elsewhere."""
+"""Fields that must not be written next to a form. A burst may be, next to a rate, but is not inherited."""
 NO_LIMITS: Final[tuple[Limit, ...]] = ()
 
 
 def limits_from(
     amount: Mapping[str, Any], where: Where, errors: ErrorCollector
 ) -> tuple[Limit, ...]:
-    """The limits that these fields stand for; none when something is wrong with them."""
+    """The limits that these fields describe; empty if something is wrong with them."""
     form = _form(amount, where, errors)
     if form is None:
         return NO_LIMITS
@@ -46,7 +46,7 @@ def limits_from(
 def limits_of_override(
     written: Any, amount: Mapping[str, Any], at: At, errors: ErrorCollector
 ) -> tuple[Limit, ...]:
-    """The limits of one override of a rule that has `amount`."""
+    """The limits of one override of a rule with `amount`."""
     if written is INVALID:
         return NO_LIMITS
     if isinstance(written, dict):
@@ -58,7 +58,7 @@ def limits_of_override(
 
 
 def _form(amount: Mapping[str, Any], where: Where, errors: ErrorCollector) -> str | None:
-    """Which of the three ways to say it was chosen; exactly one is right, with nothing that belongs to another."""
+    """Which of the three forms is used; there must be exactly one, without fields of another."""
     for form in FORMS:
         if amount.get(form) is not None:
             break
@@ -80,12 +80,12 @@ def _form(amount: Mapping[str, Any], where: Where, errors: ErrorCollector) -> st
 
 
 def _check_rest(form: str, amount: Mapping[str, Any], where: Where, errors: ErrorCollector) -> None:
-    """Find what else is wrong where something is."""
+    """Check the remaining fields, after an error in one of them."""
     valid = {name: value for name, value in amount.items() if value is not INVALID}
     if form == "limit" and not (
         "limit" in valid and {"calendar", "window_size_seconds"} & {*valid}
     ):
-        valid = {"limit": 1, "calendar": valid.get("calendar")}  # There is nothing else to say.
+        valid = {"limit": 1, "calendar": valid.get("calendar")}  # Other fields do not apply.
         if valid["calendar"] is None:
             return
     if form in valid:
@@ -156,7 +156,7 @@ def _plain_limits(
 def _from_list(
     amount: Mapping[str, Any], where: Where, errors: ErrorCollector
 ) -> tuple[Limit, ...]:
-    """Every item on its own, counted as the rule says where it does not say it itself."""
+    """Each item on its own, with the rule's settings where it has none."""
     at = where("limits")
     common = {} if amount.get("algorithm") is None else {"algorithm": amount["algorithm"]}
     made = [

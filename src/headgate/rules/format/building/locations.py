@@ -1,4 +1,4 @@
-"""Where the fields of a mapping were written, and what an error of the library means at such a place."""
+"""Where the fields of a mapping were written, and errors of the library at such a place."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def inside(at: At) -> Where:
 
 
 def valid_items(items: Iterable[Any]) -> list[tuple[int, Any]]:
-    """The items that are sound, each with its place in the list."""
+    """The valid items, each with its index in the list."""
     return [] if items is INVALID else [(i, it) for i, it in enumerate(items) if it is not INVALID]
 
 
 def attempt(
     at: At, errors: ErrorCollector, make: Callable[P, T], *args: P.args, **named: P.kwargs
 ) -> T | None:
-    """What `make` makes of these arguments, or an error at `at` in the words of its `UsageError`."""
+    """The result of `make` with these arguments, or an error at `at` with the message of its `UsageError`."""
     try:
         return make(*args, **named)
     except UsageError as error:
@@ -41,6 +41,6 @@ def attempt(
 
 
 def add_usage_error(error: UsageError, at: At, errors: ErrorCollector) -> None:
-    """An error at `at` in the words of this error."""
+    """Add an error at `at` with the message of this one."""
     message, _, remedy = str(error).partition("; ")
     errors.add(at, message, remedy or "choose other values")

@@ -1,4 +1,4 @@
-"""Which requests: the fields of `match`, each turned into what can be asked of a request."""
+"""Which requests a rule matches: the fields of `match`, each converted into a condition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 
 def match_from(written: Mapping[str, Any] | None, at: At, errors: ErrorCollector) -> Match:
-    """What these fields ask of a request. Where an error was noted, the result is not to be used."""
+    """The conditions in these fields. After an error, the result must not be used."""
     if not written or written is INVALID:
         return MATCH_ALL
     asked: dict[str, Any] = {}
@@ -42,7 +42,7 @@ def match_from(written: Mapping[str, Any] | None, at: At, errors: ErrorCollector
 
 @lru_cache(maxsize=16_384)
 def pattern_names(pattern: str | None) -> frozenset[str]:
-    """The names that a path pattern gives to segments; raises `UsageError` for what is no pattern."""
+    """The names of segments in a path pattern; raises `UsageError` if it is not a pattern."""
     if pattern is None or "{" not in pattern:
         if pattern is not None:
             pieces_of(pattern)
@@ -59,7 +59,7 @@ def pattern_names(pattern: str | None) -> frozenset[str]:
 
 
 def _listed(written: Any) -> list[Any]:
-    """One or several, as a list of those that are sound."""
+    """One or several values, as a list of the valid ones."""
     if not isinstance(written, list):
         return [written]
     return [one for one in written if one is not INVALID] if INVALID in written else written
@@ -79,7 +79,7 @@ def _methods(written: str | list[str], _at: At, _errors: ErrorCollector) -> froz
 
 @lru_cache(maxsize=1_024)
 def _method_set(*methods: str) -> frozenset[str]:
-    """Most rules mean one of a few sets of methods, and share it."""
+    """Shared between rules, because most use one of a few sets of methods."""
     return frozenset([method.upper() for method in methods])
 
 
@@ -103,7 +103,7 @@ def _host(text: str) -> str:
 
 
 def _in_ascii(host: str) -> str:
-    """The name as it goes over the wire: `bücher.example` is `xn--bcher-kva.example`."""
+    """The name as used on the wire: `bücher.example` is `xn--bcher-kva.example`."""
     try:
         return host.encode("idna").decode()
     except UnicodeError:
@@ -166,13 +166,13 @@ def _descriptors(
     return tuple((key, None if value is True else str(value)) for key, value in written.items())
 
 
-def _flag(written: bool, _at: At, _errors: ErrorCollector) -> bool:  # noqa: FBT001 - as every reader
+def _flag(written: bool, _at: At, _errors: ErrorCollector) -> bool:  # noqa: FBT001 - the same signature as the others
     return written
 
 
 @dataclass(frozen=True, slots=True)
 class MatchPart:
-    """A part of a `Match`, and how it is read."""
+    """A part of a `Match`, and how it is parsed."""
 
     name: str
     read: Callable[[Any, At, ErrorCollector], Any]

@@ -1,4 +1,4 @@
-"""Ranges of addresses, as `ipaddress` reads them, and what to write instead of those that it refuses."""
+"""Address ranges, as parsed by `ipaddress`, and suggestions for those that it refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXAMPLE = "write a range such as 203.0.113.0/24 or 2001:db8::/32"
 
 @lru_cache(maxsize=16_384)
 def network_of(text: str) -> Network:
-    """Read a range in CIDR notation, or one address; raises `UsageError` with what to write instead.
+    """Parse a range in CIDR notation, or a single address; raises `UsageError` with what to write instead.
 
     >>> network_of("203.0.113.7/24")
     Traceback (most recent call last):
@@ -36,7 +36,7 @@ def network_of(text: str) -> Network:
 
 
 def _explain(text: str) -> NoReturn:
-    """Find out why a range was refused."""
+    """Raise the reason why a range was refused."""
     address, slash, prefix = text.partition("/")
     corrected = ".".join(_without_zeros(part) for part in address.split("."))
     if corrected != address and _is_network(f"{corrected}{slash}{prefix}", strict=False):
@@ -62,7 +62,7 @@ def _explain(text: str) -> NoReturn:
 
 
 def _mapped(network: Network) -> IPv4Network | None:
-    """`::ffff:192.0.2.0/120` is `192.0.2.0/24`. Requests have such addresses in the short form only."""
+    """`::ffff:192.0.2.0/120` is `192.0.2.0/24`. Addresses of requests are always in the short form."""
     if not isinstance(network, IPv6Network) or network.prefixlen < 96:
         return None
     first = network.network_address.ipv4_mapped

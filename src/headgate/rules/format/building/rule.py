@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 LIMIT_FIELDS: Final = AMOUNT_NAMES | {"limits"}
 INVALID_LIMITS: Final = dict.fromkeys(LIMIT_FIELDS, INVALID)
-"""How much, of which nothing is known."""
+"""Stands for limits of which nothing is known."""
 INVALID_DEFAULTS: Final = {"identifier": INVALID, **INVALID_LIMITS}
-"""Defaults that are no mapping: they may have said everything that a rule needs."""
+"""Stands for defaults that are not a mapping: they may have been meant to contain everything a rule needs."""
 DEFAULT_COST: Final = Cost()
 NO_EXEMPTIONS: Final = Exempt()
 
@@ -36,9 +36,9 @@ NO_EXEMPTIONS: Final = Exempt()
 def build_rule(
     document: dict[str, Any], at: At, where: Where, errors: ErrorCollector
 ) -> Rule | None:
-    """The rule that `document` describes, or `None` when something is wrong with it or with others of its file.
+    """The rule that `document` describes, or `None` if there is an error in it or elsewhere in its file.
 
-    `at` is the rule's place, and `where` says for each field whether it was written there or in the defaults.
+    `at` is the rule's place, and `where` tells for each field whether it was written there or in the defaults.
     """
     written = with_canonical_names(document)
     RULE.check_required(written, at, errors)
@@ -101,7 +101,7 @@ def _identifier(
     if given is INVALID:
         return None
     if type(given) is str and given in SIMPLE_IDENTIFIERS:
-        return SIMPLE_IDENTIFIERS[given]  # The usual case, in front of the questions.
+        return SIMPLE_IDENTIFIERS[given]  # The usual case, without further checks.
     valid = [part for part in given if part is not INVALID] if isinstance(given, list) else given
     names = _names(written, errors)
     identifier = attempt(where("identifier"), errors, identifier_of, valid, names)
@@ -109,7 +109,7 @@ def _identifier(
 
 
 def _names(written: Mapping[str, Any], errors: ErrorCollector) -> frozenset[str] | None:
-    """What the path pattern names; `None` if it is wrong, or may be there under a wrong name: then nobody knows."""
+    """The names in the path pattern; `None` if it is invalid, or may be present under a misspelled name."""
     match = written.get("match")
     pattern = match.get("path_pattern") if isinstance(match, dict) else match
     if pattern is INVALID:
@@ -120,7 +120,7 @@ def _names(written: Mapping[str, Any], errors: ErrorCollector) -> frozenset[str]
             return None
     try:
         return pattern_names(pattern)
-    except UsageError:  # Noted where the pattern stands.
+    except UsageError:  # Reported with the pattern itself.
         return None
 
 
@@ -148,7 +148,7 @@ def _cost(written: int | dict[str, Any], at: At, errors: ErrorCollector) -> Cost
 
 
 def _require_room(cost: Cost, limits: tuple[Limit, ...], at: At, errors: ErrorCollector) -> None:
-    """Refuse a cost above the limit: it denies every request, surely not on purpose. A limit of 0 says so plainly."""
+    """Refuse a cost above the limit: it would deny every request. A limit of 0 is the explicit way to do that."""
     for limit in limits:
         room = getattr(limit, "burst", 0) or limit.limit
         if limit.limit and cost.default > room:
@@ -165,7 +165,7 @@ def _overrides(
 ) -> Mapping[str, tuple[Limit, ...]]:
     if written["overrides"] is INVALID:
         return NOTHING
-    # What is wrong with the rule is not said again with each override.
+    # An error in the rule is not repeated for each override.
     amount = (
         {name: written[name] for name in LIMIT_FIELDS if name in written}
         if limits
@@ -181,7 +181,7 @@ def _overrides(
 def _agreed(
     limits: tuple[Limit, ...], consistency: str, at: At, errors: ErrorCollector
 ) -> tuple[Limit, ...]:
-    """The limits as nodes may lease them, or regions keep them together; refused where they cannot."""
+    """The limits with leases or regional consistency applied; an error if they do not support it."""
     leased = consistency == "leased"
     if leased and len(limits) > 1:
         message = "several limits cannot be leased together"
@@ -199,7 +199,7 @@ def _agreed(
 def _require_values(
     identifier: Identifier, written: Mapping[str, Any], where: Where, errors: ErrorCollector
 ) -> None:
-    """Refuse overrides and exemptions for values that no request has."""
+    """Refuse overrides and exemptions for values that no request can have."""
     overrides = written.get("overrides", NOTHING)
     for value, one in () if overrides is INVALID else overrides.items():
         if one is not INVALID or is_whole_text(value):

@@ -1,7 +1,7 @@
 """Identifier values in `overrides` and `exempt`: values that no request can have are refused.
 
-A value is compared with the key of a request, which is in normal form. `2001:db8::1` would never match, because IPv6
-addresses are counted by /64; `rules check` says so before a customer does.
+A value is compared with the key of a request, which is normalised. `2001:db8::1` would never match, because IPv6
+addresses are counted by /64; `rules check` reports it before a customer does.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def require_value(identifier: Identifier, value: str) -> None:
-    """Refuse a value that this identifier never has, and say which it would have; raises `UsageError`.
+    """Refuse a value that this identifier never has, and suggest the right one; raises `UsageError`.
 
-    Only an identifier of one part is looked at: which values several make together is not seen from one text.
+    Only identifiers of one part are checked: a combined value cannot be taken apart.
     """
     if len(identifier.parts) > 1:
         return
@@ -41,7 +41,7 @@ def require_value(identifier: Identifier, value: str) -> None:
 
 
 def _spelled(part: IdentifierPart, value: str) -> str:
-    """The one spelling of a value."""
+    """The normalised form of a value."""
     if part.kind == "path" and part.name:
         return canonical_path("/" + value.replace("/", ""))[1:]
     if part.kind == "ip_address":

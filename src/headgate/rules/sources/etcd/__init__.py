@@ -1,4 +1,4 @@
-"""Rules in etcd: `client` speaks to the servers, `store` knows what rules look like there."""
+"""Rules in etcd: `client` talks to the servers, `store` knows how rules are stored there."""
 
 from .store import EtcdStore
 

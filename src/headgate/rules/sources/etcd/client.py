@@ -1,11 +1,11 @@
-"""A thin client for etcd: one channel per server, our own deadlines, and no hidden retries.
+"""A thin client for etcd: one channel per server, explicit deadlines, and no hidden retries.
 
-Calls go to one server until it fails; then to the next. A server that let a call time out, or that cannot be
-reached, is passed over for a while. Every call says `hasleader`, so a server that is cut off from the others answers
-at once that it knows no leader, instead of not at all.
+Calls go to one server until it fails; then to the next. A server that let a call time out, or that cannot be reached,
+is avoided for a while. Every call requires `hasleader`, so a server that is cut off from the others reports at once
+that it has no leader, instead of hanging.
 
-What has certainly not been carried out is tried on the next server. A write without an answer is `UnknownOutcome`; what
-to do about that is for the caller to decide.
+A call that was certainly not carried out is tried on the next server. A write without an answer raises
+`UnknownOutcome`, which the caller has to handle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 2.0
 SHUN_SECONDS: Final = 5.0
-"""How long a server that failed is asked last."""
+"""How long a server that failed is tried last."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
 RECONNECT: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -47,7 +47,7 @@ METHODS: Final = {
     ),
 }
 NOT_SENT: Final = ("failed to connect", "no leader", "connections to all backends failing")
-"""What an UNAVAILABLE says when the request was certainly not carried out."""
+"""Messages of an UNAVAILABLE that prove the request was not carried out."""
 TOKEN_IS_OLD: Final = ("invalid auth token", "revision in header is old")
 
 
@@ -64,14 +64,14 @@ class EtcdClient:
         self._authenticating = threading.Lock()
 
     def call(self, method: str, request: Any, *, writing: bool = False) -> Any:
-        """Ask the cluster; raises `SourceError`, or `UnknownOutcome` for a write that may have been carried out."""
+        """Call the cluster; raises `SourceError`, or `UnknownOutcome` for a write that may have been carried out."""
         problem: SourceError | None = None
         for server in self._in_order():
             if self._closed:
                 raise SourceError(f"{self._location} is closed", transient=False)
             try:
                 return self._call_one(server, method, request)
-            except ValueError:  # That is how a channel says that it was closed meanwhile.
+            except ValueError:  # A channel that was closed meanwhile raises this.
                 continue
             except grpc.RpcError as error:
                 problem = self._explained(error, writing=writing)
@@ -82,15 +82,15 @@ class EtcdClient:
     def watch(
         self, requests: Iterator[Any], use: Callable[[Any, Callable[[], None]], None]
     ) -> None:
-        """Open a stream of events on one server and hand it to `use`, with a way to end it; returns when it ends."""
+        """Open a stream of events on one server and pass it to `use`, with a way to end it; returns when it ends."""
         try:
-            metadata = self._metadata()  # This may have to ask for a token first.
+            metadata = self._metadata()  # This may have to get a token first.
         except grpc.RpcError as error:
             raise self._explained(error, writing=False) from error
         server = self._in_order()[0]
         try:
             stream = server.watch(requests, metadata=metadata)
-        except ValueError:  # That is how a channel says that it was closed meanwhile.
+        except ValueError:  # A channel that was closed meanwhile raises this.
             raise SourceError(f"{self._location} is closed", transient=False) from None
         try:
             use(stream, stream.cancel)
@@ -109,7 +109,7 @@ class EtcdClient:
             server.close()
 
     def _in_order(self) -> list[_Server]:
-        """Every server, those that failed lately last."""
+        """All servers, those that failed recently last."""
         now = time.monotonic()
         return sorted(self._servers, key=lambda server: max(0.0, server.shunned_until - now))
 
@@ -135,7 +135,8 @@ class EtcdClient:
 
     def _forget_token(self, metadata: tuple[tuple[str, str], ...]) -> None:
         with self._authenticating:
-            if ("token", self._token) in metadata:  # Else somebody has got a new one already.
+            # Otherwise another thread has replaced it already.
+            if ("token", self._token) in metadata:
                 self._token = ""
 
     def _authenticate(self) -> str:
@@ -187,10 +188,8 @@ class _Server:
             *RECONNECT,
             ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-            (
-                "grpc.use_local_subchannel_pool",
-                1,
-            ),  # A channel of our own, not one shared by address.
+            # A separate channel, not one shared by address.
+            ("grpc.use_local_subchannel_pool", 1),
         ]
         self.channel = (
             grpc.insecure_channel(host, options)

@@ -1,8 +1,8 @@
-"""Rules in etcd: one key a rule under a prefix, watched from the very revision that was read.
+"""Rules in etcd: one key per rule under a prefix, watched from exactly the revision that was read.
 
-A version is etcd's revision, which every write anywhere in the cluster raises. Reads are linearizable and see the whole
-prefix at one revision, so no server can lag. A watch is opened from the revision after the one that was read: nothing
-can fall between. If etcd has compacted that revision away meanwhile, the rules are read again, which is as good.
+A version is etcd's revision, which every write in the cluster increases. Reads are linearizable and see the whole
+prefix at one revision, so no server can lag. A watch starts at the revision after the one that was read, so nothing is
+missed. If etcd has compacted that revision meanwhile, the rules are read again, with the same effect.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 HEARTBEAT: Final = 2.0
 SILENCE: Final = 5.0
-"""After this long without any answer, heartbeats included, a watch counts as broken."""
+"""A watch without any answer for this long, heartbeats included, counts as broken."""
 EQUAL, LESS = messages.Compare.EQUAL, messages.Compare.LESS
 MOD = messages.Compare.MOD
 
@@ -40,9 +40,9 @@ MOD = messages.Compare.MOD
 class EtcdStore(TreeStore):
     """The rules under one prefix of an etcd cluster."""
 
-    max_value_bytes: ClassVar = 1_500_000  # A request has at most 1.5 MiB, with everything.
+    max_value_bytes: ClassVar = 1_500_000  # A request is limited to 1.5 MiB in total.
     max_transaction_bytes: ClassVar = 1_500_000
-    max_transaction_writes: ClassVar = 120  # etcd takes 128 operations.
+    max_transaction_writes: ClassVar = 120  # etcd allows 128 operations.
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -72,7 +72,7 @@ class EtcdStore(TreeStore):
         self._client.close()
 
     def again(self) -> EtcdStore:
-        """A fresh one of the same place."""
+        """A fresh store for the same place."""
         return EtcdStore(self._location)
 
     # Reading
@@ -156,9 +156,9 @@ class EtcdStore(TreeStore):
 class _Watcher:
     """A thread that keeps a watch open, on whichever server answers, without a gap.
 
-    It waits until something has been read, for only then is there a revision to watch from. A server that hangs looks
-    like one that has nothing to tell, so it is asked for its progress now and then. (gRPC's own keep-alive will not do:
-    etcd hangs up on clients that use it often enough to be of use.)
+    It waits until something has been read, because only then is there a revision to watch from. A server that hangs
+    looks like an idle one, so it is asked for its progress now and then. (gRPC's keep-alive will not do: etcd
+    disconnects clients that use it often enough to be useful.)
     """
 
     def __init__(
@@ -169,12 +169,12 @@ class _Watcher:
         self._ranges = ranges
         self._notify = notify
         self._next = 0
-        """The first revision that has not been heard of."""
+        """The first revision that has not been received yet."""
         self._has_read = threading.Event()
         self._stopped = threading.Event()
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._cancel: Callable[[], None] = _nothing
-        self._heard = time.monotonic()
+        self._cancel: Callable[[], None] = _no_stream
+        self._last_answer = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="headgate-etcd-watch", daemon=True)
 
     def start(self) -> None:
@@ -200,7 +200,7 @@ class _Watcher:
                 self._client.watch(self._created(self._requests), self._listen)
             except SourceError as error:
                 log.debug("the watch ended: %s", error)
-            except Exception:  # A bug here must not end the watching.
+            except Exception:  # A bug here must not end the watch.
                 log.exception("the watch of %s failed", self._client)
             if self._stopped.is_set():
                 return
@@ -211,7 +211,7 @@ class _Watcher:
             self._stopped.wait(pause * random.uniform(0.5, 1.0))
 
     def _created(self, requests: queue.SimpleQueue[Any]) -> Iterator[Any]:
-        """The requests of one stream: the watches, then heartbeats until it is to end. gRPC has a thread for this."""
+        """The requests of one stream: the watches, then heartbeats until it ends. Runs in a thread of gRPC."""
         for key, end in self._ranges:
             yield messages.WatchRequest(
                 create_request=messages.WatchCreateRequest(
@@ -222,7 +222,7 @@ class _Watcher:
             try:
                 requests.get(timeout=HEARTBEAT)
             except queue.Empty:
-                if time.monotonic() - self._heard > SILENCE:
+                if time.monotonic() - self._last_answer > SILENCE:
                     self._cancel()
                     return
                 yield messages.WatchRequest(progress_request=messages.WatchProgressRequest())
@@ -231,13 +231,13 @@ class _Watcher:
 
     def _listen(self, stream: Any, cancel: Callable[[], None]) -> None:
         self._cancel = cancel
-        self._heard = time.monotonic()
+        self._last_answer = time.monotonic()
         if self._stopped.is_set():
             return
         created = 0
         try:
             for response in stream:
-                self._heard = time.monotonic()
+                self._last_answer = time.monotonic()
                 if response.canceled:
                     self._forget_compacted(response)
                     return
@@ -249,10 +249,10 @@ class _Watcher:
                     self._next = max(self._next, response.header.revision + 1)
                     self._notify()
         finally:
-            self._requests.put(None)  # Lets go of the thread in which gRPC waits for requests.
+            self._requests.put(None)  # Ends the thread in which gRPC waits for requests.
 
     def _forget_compacted(self, response: Any) -> None:
-        """Go on from now, when what came before is gone; the reader is told, and reads everything."""
+        """After a compaction, continue from now; the reader is notified, and reads everything."""
         if response.compact_revision:
             log.info("etcd has compacted revision %d; reading the rules again", self._next)
             self._next = 0
@@ -272,7 +272,7 @@ def _delete(key: bytes) -> Any:
 
 
 def _unchanged(key: bytes, node: TreeNode | None) -> Any:
-    revision = 0 if node is None else node.version  # A key that is not there has revision 0.
+    revision = 0 if node is None else node.version  # A missing key has revision 0.
     return messages.Compare(result=EQUAL, target=MOD, key=key, mod_revision=revision)
 
 
@@ -281,5 +281,5 @@ def _end(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-def _nothing() -> None:
-    """There is no stream to end yet."""
+def _no_stream() -> None:
+    """Placeholder until there is a stream to cancel."""

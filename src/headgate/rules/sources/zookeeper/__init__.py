@@ -1,4 +1,4 @@
-"""Rules in ZooKeeper: `client` sets kazoo up, `store` knows what rules look like there."""
+"""Rules in ZooKeeper: `client` configures kazoo, `store` knows how rules are stored there."""
 
 from .store import ZooKeeperStore
 

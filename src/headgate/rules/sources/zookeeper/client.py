@@ -17,12 +17,12 @@ SESSION_SECONDS: Final = 10.0
 
 kazoo_log = logging.getLogger("headgate.rules.zookeeper.kazoo")
 if kazoo_log.level == logging.NOTSET:
-    # It tells of every attempt to connect; we tell of every outage, once.
+    # It logs every attempt to connect; we log every outage, once.
     kazoo_log.setLevel(logging.ERROR)
 
 
 class _Discreet(logging.Filter):
-    """Keeps secrets out of the log: kazoo tells every request at DEBUG, also the one with the password."""
+    """Keeps secrets out of the log: kazoo logs every request at DEBUG, including the password."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         given = record.args if isinstance(record.args, tuple) else ()
@@ -33,7 +33,7 @@ kazoo_log.addFilter(_Discreet())
 
 
 def make_client(location: Location) -> Any:
-    """A client that keeps trying to connect, and repeats nothing else."""
+    """A client that keeps trying to connect, and retries nothing else."""
     options = location.options
     secure = uses_tls(location)
     name = f"{location.username}:{location.password}"
@@ -54,7 +54,7 @@ def make_client(location: Location) -> Any:
 
 
 def make_acl(location: Location) -> list[Any]:
-    """Who may do what with the znodes that we make."""
+    """The permissions for the znodes that we create."""
     chosen = location.options.get("acl", "private" if location.username else "open")
     if chosen == "open":
         return list(OPEN_ACL_UNSAFE)

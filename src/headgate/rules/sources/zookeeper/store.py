@@ -1,13 +1,13 @@
-"""Rules in ZooKeeper: one znode a rule, all of them watched.
+"""Rules in ZooKeeper: one znode per rule, all of them watched.
 
-A version is a zxid, the number of a transaction: the highest of the last one that made or removed a rule (`pzxid` of
-the folder) and the last one that changed any (`mzxid`). Every change makes a higher one, whoever makes it and with
-whatever tool. A server may lag behind the others, so `sync` comes before every read.
+A version is a zxid, the number of a transaction: the highest of the last one that created or deleted a rule (`pzxid` of
+the folder) and the last one that changed any (`mzxid`). Every change increases it, with any tool. A server may lag
+behind the others, so `sync` comes before every read.
 
-ZooKeeper can read only one znode at a time. A reading is therefore taken as one moment only if neither the head nor the
-folder has changed between its beginning and its end. Znodes are kept from one reading to the next for as long as their
-watch is silent. kazoo hands out events and answers in different threads; the fence makes sure that every event that
-came before an answer has been seen before the answer is used, so nothing is kept for too long.
+ZooKeeper can read only one znode at a time. So a read counts as one moment only if neither the head nor the folder has
+changed between its beginning and its end. Znodes are cached between reads while their watch is silent. kazoo delivers
+events and answers in different threads; the fence ensures that every event that came before an answer is processed
+before the answer is used, so nothing is cached for too long.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS: Final = 5.0
 READS_AT_ONCE: Final = 500
 TRIES: Final = 50
-"""How often a reading is begun again because the rules changed meanwhile."""
+"""How often a read is restarted because the rules changed meanwhile."""
 
 
 class ZooKeeperStore(TreeStore):
     """The rules under one path of a ZooKeeper ensemble."""
 
-    max_value_bytes: ClassVar = 1_000_000  # A request has at most 1,048,575 bytes, with everything.
+    max_value_bytes: ClassVar = 1_000_000  # A request is limited to 1,048,575 bytes in total.
     max_transaction_bytes: ClassVar = 1_000_000
     max_transaction_writes: ClassVar = 20_000
 
@@ -59,9 +59,9 @@ class ZooKeeperStore(TreeStore):
         self._head_path = f"{location.path}.history"
         self._timeout = location.options.get("timeout", TIMEOUT_SECONDS)
         self._acl = make_acl(location)
-        self._notify: Callable[[], None] = _nobody
+        self._notify: Callable[[], None] = _no_watcher
         self._reading = threading.Lock()
-        self._kept: dict[str, _Kept] = {}
+        self._kept: dict[str, _CachedNode] = {}
         self._checked = False
         self._closed = False
         self._seen = threading.Event()
@@ -83,8 +83,8 @@ class ZooKeeperStore(TreeStore):
         self._notify = notify
 
     def close(self) -> None:
-        """End the session; whoever waits for an answer is told at once."""
-        self._notify = _nobody
+        """End the session; pending calls fail at once."""
+        self._notify = _no_watcher
         self._closed = True
         self._client.remove_listener(self._state_changed)
         self._connected.set()
@@ -93,11 +93,11 @@ class ZooKeeperStore(TreeStore):
         self._client.close()
 
     def again(self) -> ZooKeeperStore:
-        """A fresh one of the same place."""
+        """A fresh store for the same place."""
         return ZooKeeperStore(self._location)
 
     def read_for_edit(self) -> Snapshot:
-        """As `read`, with the folder and the head in place, and nothing left half done."""
+        """Like `read`, after creating the folder and the head, and finishing incomplete changes."""
         self._require_connection()
         for path in (self._path, self._head_path):
             self._ask(self._client.ensure_path_async(path, acl=self._acl), writing=True)
@@ -115,7 +115,7 @@ class ZooKeeperStore(TreeStore):
         raise SourceError(f"{self} changes faster than it can be read")
 
     def _load_once(self) -> State | None:
-        """Read everything; `None` if it was not one moment."""
+        """Read everything; `None` if it was not consistent."""
         client = self._client
         self._ask(client.sync_async(self._path))
         head = self._get_watched(self._head_path)
@@ -140,9 +140,9 @@ class ZooKeeperStore(TreeStore):
         rules = {name: TreeNode(kept.data, kept.stat.version) for name, kept in found.items()}
         return State(version, rules, _node(head))
 
-    def _fetch(self, names: Sequence[str]) -> dict[str, _Kept] | None:
-        """Every rule, from what is kept and from the server; `None` if one has gone meanwhile."""
-        found: dict[str, _Kept] = {}
+    def _fetch(self, names: Sequence[str]) -> dict[str, _CachedNode] | None:
+        """Every rule, from the cache and from the server; `None` if one has disappeared meanwhile."""
+        found: dict[str, _CachedNode] = {}
         missing = []
         for name in names:
             kept = self._kept.get(name)
@@ -153,33 +153,33 @@ class ZooKeeperStore(TreeStore):
         for some in _portions(missing):
             asked = []
             for name in some:
-                kept = self._kept[name] = _Kept()
-                watch = partial(self._spoil, name, kept)
+                kept = self._kept[name] = _CachedNode()
+                watch = partial(self._drop_cached, name, kept)
                 asked.append((name, kept, self._client.get_async(self._rule(name), watch=watch)))
             for name, kept, answer in asked:
                 try:
                     kept.data, kept.stat = self._ask(answer)
                 except NoNodeError:
-                    self._spoil(name, kept)
+                    self._drop_cached(name, kept)
                     return None
                 except BaseException:
                     for other, unread, _ in asked:
-                        self._spoil(other, unread)
+                        self._drop_cached(other, unread)
                     raise
                 found[name] = kept
         for name in self._kept.keys() - set(names):
             self._kept.pop(name, None)
         return {name: found[name] for name in names}
 
-    def _spoil(self, name: str, kept: _Kept, _event: object = None) -> None:
-        """Keep this no longer: its watch was heard of, or it was never read."""
+    def _drop_cached(self, name: str, kept: _CachedNode, _event: object = None) -> None:
+        """Drop this from the cache: its watch has fired, or it was never read."""
         if self._kept.get(name) is kept:
             self._kept.pop(name, None)
         if _event is not None:
             self._notify()
 
     def _fence(self) -> None:
-        """Wait until every event that has come so far has been seen."""
+        """Wait until every event received so far is processed."""
         self._seen = seen = threading.Event()
         self._client.handler.dispatch_callback(Callback("fence", seen.set, ()))
         if self._closed or not seen.wait(self._timeout) or self._closed:
@@ -211,14 +211,14 @@ class ZooKeeperStore(TreeStore):
         return max(_mzxid(head and head[1]), 0 if stat is None else stat.pzxid)
 
     def _check_access(self) -> None:
-        """Find out, once, whether anybody may write here."""
+        """Check once whether anyone may write here."""
         if self._checked:
             return
         self._checked = True
         try:
             acls, _ = self._ask(self._client.get_acls_async(self._path))
         except (SourceError, NoNodeError):
-            return  # Who may not even look at the list is not the one to worry about.
+            return  # The ACL cannot be read: nothing to warn about.
         writing = Permissions.ALL & ~Permissions.READ
         if any(acl.id == ANYONE_ID_UNSAFE and acl.perms & writing for acl in acls):
             warning = (
@@ -234,7 +234,7 @@ class ZooKeeperStore(TreeStore):
     ) -> int:
         self._require_connection()
         step = self._client.transaction()
-        if head is None and new_head is not None:  # The entry will stand below it.
+        if head is None and new_head is not None:  # The parent of the entry.
             step.create(self._head_path, new_head, acl=self._acl)
         for write in writes:
             path = (
@@ -272,7 +272,7 @@ class ZooKeeperStore(TreeStore):
     def _keep_part(self, name: str, data: bytes) -> None:
         self._require_connection()
         made = self._client.create_async(f"{self._head_path}/{name}", data, acl=self._acl)
-        with contextlib.suppress(NodeExistsError):  # By an earlier try, whose answer was lost.
+        with contextlib.suppress(NodeExistsError):  # By an earlier attempt, whose answer was lost.
             self._ask(made, writing=True)
 
     def _entry_names(self) -> list[str]:
@@ -295,7 +295,7 @@ class ZooKeeperStore(TreeStore):
     def _forget(self, names: Sequence[str]) -> None:
         asked = [self._client.delete_async(f"{self._head_path}/{name}") for name in names]
         for answer in asked:
-            with contextlib.suppress(NoNodeError):  # Another editor has tidied up too.
+            with contextlib.suppress(NoNodeError):  # Another editor has cleaned up too.
                 self._ask(answer)
 
     # The connection
@@ -318,7 +318,7 @@ class ZooKeeperStore(TreeStore):
             raise SourceError(f"{self} cannot be reached")
 
     def _ask(self, answer: Any, *, writing: bool = False) -> Any:
-        """Wait for an answer; what is wrong with the znode is raised as it is, all else as a `SourceError`."""
+        """Wait for an answer; errors about a znode are raised unchanged, all others as `SourceError`."""
         try:
             return answer.get(timeout=self._timeout)
         except (NoNodeError, NodeExistsError, BadVersionError):
@@ -345,8 +345,8 @@ class ZooKeeperStore(TreeStore):
         return SourceError(f"{self} refused: {type(error).__name__} {error}", transient=False)
 
 
-class _Kept:
-    """A znode that was read, for as long as its watch is silent."""
+class _CachedNode:
+    """A cached znode, valid while its watch is silent."""
 
     __slots__ = ("data", "stat")
 
@@ -367,5 +367,5 @@ def _node(found: tuple[bytes, Any] | None) -> TreeNode | None:
     return None if found is None else TreeNode(found[0], found[1].version)
 
 
-def _nobody() -> None:
-    """Nobody wants to know."""
+def _no_watcher() -> None:
+    """Placeholder until somebody watches."""
