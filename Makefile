@@ -118,6 +118,7 @@ cover: setup servers ## Run the tests with branch coverage; the report is build/
 
 .PHONY: bench
 bench: setup servers compiled ## Measure against other limiters, side by side.
+	@PYTHON="$(PYTHON)" scripts/install-servers wrk
 	$(RUN) bench.inprocess
 	$(RUN) bench.redis
 	$(RUN) bench.leases

@@ -112,6 +112,11 @@ class Reservations:
         """When a reservation ends, of how many charges it was made, and what it holds; `None` if there is none."""
         return self._open.get(name)
 
+    @property
+    def has_watches(self) -> bool:
+        """Whether any state is watched."""
+        return bool(self._watches)
+
     def watch(self, table: TableName, place: Place) -> Watch | None:
         """The low-water marks of a state, if it is watched."""
         return self._watches.get((table, place))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -50,8 +51,8 @@ class ShardRows(NamedTuple):
 def packed_rows(rows: Sequence[tuple[Shard, Ref]], base: int, now_us: int) -> bytes:
     """The current content of these places."""
     by_shard: dict[int, tuple[Shard, list[Ref]]] = {}
-    for shard, ref in rows:
-        by_shard.setdefault(id(shard), (shard, []))[1].append(ref)
+    for shard, run in groupby(rows, itemgetter(0)):
+        by_shard.setdefault(id(shard), (shard, []))[1].extend(map(itemgetter(1), run))
     shards = [shard.packed(refs) for shard, refs in by_shard.values()]
     body = {"v": FORMAT, "base": base, "now": now_us, "shards": shards}
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)

@@ -57,14 +57,22 @@ class Journal:
         shards = list(shards)
         rows = [(shard, ref) for shard in shards for ref in shard.take_off()]
         changed = len(rows)
+        for shard, ref in rows:
+            shard.where[ref] = (
+                self.next
+            )  # So that cleaning does not repeat them from an older entry.
         for shard in shards:
+            if not shard.imports:
+                continue
             few = [shard.imports.popleft() for _ in range(min(CARRIED, len(shard.imports)))]
             # Places that have changed since are in the journal already.
             rows += [(shard, ref) for ref in few if ref not in shard.where]
             if len(rows) - changed >= CARRIED:
                 break
-        alive = sum(shard.store.size for shard in shards)
-        carried, base = self._cleaned(set(rows), 3 * alive if tidy else max(3 * alive, FEW_ROWS))
+        most = 0 if tidy else FEW_ROWS
+        if self.rows > most:
+            most = max(most, 3 * sum(shard.store.size for shard in shards))
+        carried, base = self._cleaned(most)
         rows += carried
         if not rows and base == self.base:
             return []
@@ -85,16 +93,14 @@ class Journal:
         self.base = base
         return entries
 
-    def _cleaned(
-        self, fresh: set[tuple[Shard, Ref]], most: int
-    ) -> tuple[list[tuple[Shard, Ref]], int]:
+    def _cleaned(self, most: int) -> tuple[list[tuple[Shard, Ref]], int]:
         """The rows of the oldest entries to repeat, and the first entry that is needed after that."""
         carried: list[tuple[Shard, Ref]] = []
         while self._entries and (self.rows > most or len(self._entries) > MOST_ENTRIES):
             number, count, refs = self._entries[0]
             while refs and len(carried) < CARRIED:
                 shard, ref = refs[0]
-                if shard.needed and shard.where.get(ref) == number and (shard, ref) not in fresh:
+                if shard.needed and shard.where.get(ref) == number:
                     # After a hand-over it stays unchanged until the next owner has read it.
                     if not shard.serving:
                         return carried, number

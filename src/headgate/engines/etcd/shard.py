@@ -7,6 +7,8 @@ what another owner has written. Nothing is lost in between: states, lines, reser
 from __future__ import annotations
 
 from collections import deque
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...algorithms import limit_of_identity
@@ -14,7 +16,14 @@ from .._reservations import Held
 from .._steps import hopeless
 from ..memory import MemoryEngine
 from .marks import MarkedStore
-from .state_cells import frozen, packed_cell, packed_limit, unpacked_cell, unpacked_limit
+from .state_cells import (
+    frozen,
+    packed_cell,
+    packed_limit,
+    state_packer,
+    unpacked_cell,
+    unpacked_limit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -128,17 +137,25 @@ class Shard:
 
     def take_off(self) -> list[Ref]:
         """All places that have changed; they are in flight from now on."""
+        store = self.store
         refs: list[Ref] = [
-            (name, place) for name, marks in self.store.marks.items() for place in marks.take_off()
+            (name, place)
+            for name, marks in store.marks.items()
+            if marks.dirty
+            for place in marks.take_off()
         ]
-        refs += [(None, name) for name in self.store.reservations.marks.take_off()]
+        if store.reservations.marks.dirty:
+            refs += [(None, name) for name in store.reservations.marks.take_off()]
         return refs
 
     def landed(self) -> None:
         """Record that what was in flight is in etcd."""
-        for marks in (*self.store.marks.values(), self.store.reservations.marks):
+        store = self.store
+        for marks in store.marks.values():
             if marks.flying:
                 marks.flying = set()
+        if store.reservations.marks.flying:
+            store.reservations.marks.flying = set()
 
     def exists(self, ref: Ref) -> bool:
         """Whether there is anything at a place."""
@@ -154,23 +171,40 @@ class Shard:
         return store.reservations.watch(name, place) is not None
 
     def packed(self, refs: Iterable[Ref]) -> list[Any]:
-        """The current content of these places."""
+        """The current content of these places. Those of one table usually come together, which saves looking it up."""
         tables: dict[TableName, list[Any]] = {}
         reservations: list[list[Any]] = []
-        for name, place in refs:
+        for name, run in groupby(refs, itemgetter(0)):
+            places: Iterable[Any] = map(itemgetter(1), run)
             if name is None:
-                assert isinstance(place, tuple)
-                reservations.append([*place, self._packed_reservation(place)])
+                reservations += [[*one, self._packed_reservation(one)] for one in places]
                 continue
-            assert not isinstance(place, tuple)
             table = self.store.tables.get(name)
             found = tables.get(name)
             if found is None:
                 limit = limit_of_identity(name[2]) if table is None else table.limit
                 found = tables[name] = [name[0], name[1], packed_limit(limit), {}, {}]
-            cells = found[4 if isinstance(place, int) else 3]
-            cells[place] = self._cell(name, place)
+            self._pack_cells(name, places, found[3], found[4])
         return [self.number, self.epoch, list(tables.values()), reservations]
+
+    def _pack_cells(
+        self,
+        name: TableName,
+        places: Iterable[Place],
+        own: dict[str, list[Any] | None],
+        shared: dict[int, list[Any] | None],
+    ) -> None:
+        table, reservations = self.store.tables.get(name), self.store.reservations
+        only_states = table is not None and not table.lines and not reservations.has_watches
+        pack = None if table is None else state_packer(table.limit)
+        for place in places:
+            if isinstance(place, int):
+                shared[place] = self._cell(name, place)
+            elif only_states and table is not None and pack is not None:
+                state = table.get(place)
+                own[place] = None if state is None else [pack(state)]
+            else:
+                own[place] = self._cell(name, place)
 
     def _cell(self, name: TableName, place: Place) -> list[Any] | None:
         table = self.store.tables.get(name)

@@ -26,6 +26,8 @@ from .._watch import Watch
 from .storable import why_not_storable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...algorithms import Limit, State
 
 
@@ -54,13 +56,22 @@ def unpacked_limit(data: list[Any]) -> Limit:
     return limit
 
 
-def packed_state(limit: Limit, state: State) -> Any:
-    """A state as numbers and strings."""
-    if state is None or isinstance(limit, TokenBucket | Adaptive):
-        return state
+def state_packer(limit: Limit) -> Callable[[State], Any]:
+    """A function that turns a state of this limit into numbers and texts."""
+    if isinstance(limit, TokenBucket | Adaptive):
+        return _unchanged
     if isinstance(limit, Concurrency):
-        return [limit.encode(state), state.newest, state.last]
-    return limit.encode(state)
+        return lambda state: [limit.encode(state), state.newest, state.last]
+    return limit.encode
+
+
+def _unchanged(state: State) -> Any:
+    return state
+
+
+def packed_state(limit: Limit, state: State) -> Any:
+    """A state as numbers and texts; `None` if there is none."""
+    return None if state is None else state_packer(limit)(state)
 
 
 def unpacked_state(limit: Limit, data: Any) -> State:
