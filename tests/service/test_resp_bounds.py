@@ -1,0 +1,113 @@
+"""What callers of the Redis protocol name (limits, rules, namespaces, options) makes nothing grow without bound, and nothing that is sacred forgotten."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.engines.redis.limit_numbers import packed_limit
+from headgate.rate import limits_of
+from headgate.service.resp import limits as resp_limits
+from tests.servers.process import HOST
+from tests.service.resp_node import resp_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headgate.algorithms import Limit
+    from tests.service.resp_node import RespNode
+
+DAY_US = 86_400_000_000
+
+
+def command(*words: str | bytes | int) -> bytes:
+    """A command as it is sent."""
+    sent = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(sent) + b"".join(b"$%d\r\n%b\r\n" % (len(one), one) for one in sent)
+
+
+def take(limit: Limit, *keys: str, namespace: str = "", rule: str | None = None) -> bytes:
+    """A packed call of one unit for each key."""
+    where = "-" if rule is None else f"={rule}"
+    before = f"hg:s{namespace}:{where}:{limit.identity.replace(':', '.')}:="
+    names = [before + key for key in keys]
+    return command("HG", "take", len(names), *names, packed_limit(limit, 0))
+
+
+class Asking:
+    """A client."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lines = sock.makefile("rb")
+
+    def reply(self) -> list[bytes]:
+        """The next reply, flat: an error, or numbers and words."""
+        first = self._lines.readline().rstrip()
+        if first[:1] == b"$" and first != b"$-1":
+            return [self._lines.readline().rstrip()]
+        if first[:1] != b"*":
+            return [first]
+        return [part for _ in range(int(first[1:])) for part in self.reply()]
+
+    def ask(self, *commands: bytes) -> list[list[bytes]]:
+        """The replies to these, sent in one go."""
+        self._sock.sendall(b"".join(commands))
+        return [self.reply() for _ in commands]
+
+
+@contextlib.contextmanager
+def asking(node: RespNode) -> Iterator[Asking]:
+    with socket.create_connection((HOST, node.port), 20) as sock:
+        yield Asking(sock)
+
+
+@pytest.mark.parametrize("name", ["HG.HIT", "CL.THROTTLE"])
+def test_neighbours_without_a_key_get_an_error_each_and_others_their_answer(name: str) -> None:
+    with resp_node() as node, asking(node) as client:
+        before, first, second, after = client.ask(
+            command("HG.HIT", "key", "10/day"), command(name), command(name), command("PING")
+        )
+    assert before[:3] == [b":1", b":10", b":9"]
+    assert first[0].startswith(b"-ERR wrong number of arguments")
+    assert second == first
+    assert after == [b"+PONG"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("HG.HIT", "key", "10/day", *("COST", "1") * 3),
+        ("HG.PEEK", "key", "10/day", *("COST", "1") * 3),
+        ("HG.RESET", "key", "10/day", *("ALGORITHM", "fixed_window") * 2),
+        ("HELLO", "3", *("SETNAME", "me") * 20_000),
+        ("COMMAND", "INFO", *("hg",) * 20_000),
+        ("CLIENT", *("SETNAME",) * 20_000),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_command_with_more_words_than_it_has_a_use_for_is_refused(words: tuple[str, ...]) -> None:
+    with resp_node() as node, asking(node) as client:
+        (refused,) = client.ask(command(*words))
+    assert refused[0].startswith(b"-ERR wrong number of arguments")
+
+
+def test_rates_that_stand_for_many_limits_are_not_kept_twice() -> None:
+    many = ",".join(f"9/{days} days" for days in range(1, 70))
+    with resp_node() as node, asking(node) as client:
+        commands = resp_limits.LimitCommands(node.node, None, None)  # type: ignore[arg-type]
+        (answer,) = client.ask(command("HG.HIT", "key", many))
+        for text in (many, "9/day"):
+            commands._hit([b"HG.HIT", b"key", text.encode()])
+    assert answer[:3] == [b":1", b":9", b":8"]
+    assert [one.limits for one in commands._hits.values()] == [limits_of("9/day")]
+
+
+def test_no_request_has_more_limits_than_one_may_have() -> None:
+    many = ",".join(f"9/{number}h" for number in range(1, 130))
+    with resp_node() as node, asking(node) as client:
+        (refused,) = client.ask(command("HG.HIT", "key", many))
+    assert refused[0].startswith(b"-ERR one request may have at most 128 limits")
