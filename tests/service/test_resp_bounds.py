@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate import FixedWindow
+from headgate.algorithms import Calendar, CalendarWindow
 from headgate.engines.redis.limit_numbers import packed_limit
 from headgate.rate import limits_of
 from headgate.service.resp import limits as resp_limits
+from headgate.service.telemetry.recorder import MAX_SERIES
 from tests.servers.process import HOST
 from tests.service.resp_node import resp_node
 
@@ -111,3 +114,37 @@ def test_no_request_has_more_limits_than_one_may_have() -> None:
     with resp_node() as node, asking(node) as client:
         (refused,) = client.ask(command("HG.HIT", "key", many))
     assert refused[0].startswith(b"-ERR one request may have at most 128 limits")
+
+
+def test_the_beginning_of_a_name_is_short() -> None:
+    limit = FixedWindow(9, DAY_US)
+    with resp_node() as node, asking(node) as client:
+        long, short = client.ask(
+            take(limit, "key", rule="r" * 4_096), take(limit, "key", rule="r" * 1_000)
+        )
+    assert b"namespace, rule and limit have more than 4096 bytes" in long[0]
+    assert short[1:3] == [b":1", b":8"]
+
+
+def test_a_calendar_is_packed_in_as_many_numbers_as_any_other_window() -> None:
+    limit = CalendarWindow(9, Calendar("day", "UTC", 1))
+    good = take(limit, "key")
+    packed = packed_limit(limit, 0)
+    long = packed + bytes(8)
+    bad = good.replace(b"$%d\r\n%b" % (len(packed), packed), b"$%d\r\n%b" % (len(long), long))
+    with resp_node() as node, asking(node) as client:
+        allowed, refused = client.ask(good, bad)
+    assert allowed[1:3] == [b":1", b":8"]
+    assert refused[0].startswith(b"-ERR the limit of 'fixed_window:day")
+
+
+def test_rules_that_callers_make_up_do_not_pile_up_in_the_figures() -> None:
+    limit = FixedWindow(9, DAY_US)
+    with resp_node() as node, asking(node) as client:
+        for start in range(0, 3 * MAX_SERIES, 100):
+            calls = [take(limit, "key", rule=f"r{start + more}") for more in range(100)]
+            assert all(answer[1] == b":1" for answer in client.ask(*calls))
+        recorder = node.node.recorder
+        assert len(recorder._checks) <= 2 * MAX_SERIES + 1
+        assert len(recorder._by_rule) <= 2 * MAX_SERIES + 1
+        assert recorder.totals.requests == 3 * MAX_SERIES

@@ -35,6 +35,8 @@ MAX_NAMES: Final = 16_384
 """The most states of one call: it is decided in one step, while others wait."""
 MAX_KNOWN: Final = 4_096
 """How many limits, and how many beginnings of names, are kept as they were read."""
+MAX_PREFIX: Final = 4_096
+"""Bytes of the beginning of a name: everything in front of the key. What it says is remembered in many places."""
 HEAD: Final = struct.Struct("<dd")
 _STEP: Final = struct.Struct("<BBd")
 _NUMBER: Final = struct.Struct("<d")
@@ -93,7 +95,13 @@ class _Known(dict["Hashable", T]):
         return value
 
 
-_prefixes: _Known[StatePrefix] = _Known(parse_prefix)
+def _short_prefix(prefix: bytes) -> StatePrefix:
+    if len(prefix) > MAX_PREFIX:
+        raise ValueError(f"namespace, rule and limit have more than {MAX_PREFIX} bytes")
+    return parse_prefix(prefix)
+
+
+_prefixes: _Known[StatePrefix] = _Known(_short_prefix)
 _limits: _Known[Limit] = _Known(limit_of)
 
 
