@@ -10,11 +10,13 @@ import pytest
 
 from headgate import FixedWindow
 from headgate.algorithms import Calendar, CalendarWindow
+from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.limit_numbers import packed_limit
+from headgate.engines.remote import scopes
 from headgate.rate import limits_of
 from headgate.service.resp import limits as resp_limits
 from headgate.service.telemetry.recorder import MAX_SERIES
-from tests.servers.process import HOST
+from tests.servers.process import HOST, free_ports
 from tests.service.resp_node import resp_node
 
 if TYPE_CHECKING:
@@ -148,3 +150,38 @@ def test_rules_that_callers_make_up_do_not_pile_up_in_the_figures() -> None:
         assert len(recorder._checks) <= 2 * MAX_SERIES + 1
         assert len(recorder._by_rule) <= 2 * MAX_SERIES + 1
         assert recorder.totals.requests == 3 * MAX_SERIES
+
+
+def test_limits_in_many_namespaces_are_not_all_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scopes, "MAX_BOUND", 100)
+    with resp_node() as node, asking(node) as client:
+        commands = node.commands
+        for number in range(50):
+            calls = [
+                take(FixedWindow(9 + more, DAY_US), "key", namespace=f"n{number}")
+                for more in range(20)
+            ]
+            assert all(answer[1] == b":1" for answer in client.ask(*calls)[:9])
+        kept = commands._packed.scopes
+        assert sum(one.bound for one in kept._scoped.values()) <= 220
+
+
+def test_while_the_store_is_away_no_namespace_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scopes, "MAX_SCOPES", 8)
+    (port,) = free_ports(1)
+    behind = AsyncRedisEngine(f"redis://{HOST}:{port}?deadline=0.2")
+    limit = FixedWindow(3, DAY_US)
+
+    def hit(namespace: str) -> list[bytes]:
+        (answer,) = client.ask(take(limit, "key", namespace=namespace))
+        return answer[:2]
+
+    with resp_node(behind, on_error="fallback", nodes=1) as node, asking(node) as client:
+        first = [hit("tenant")[1] for _ in range(4)]
+        others = [hit(f"n{number}") for number in range(20)]
+        again = [hit("tenant")[1] for _ in range(4)]
+    assert first == [b":1", b":1", b":1", b":0"]
+    assert again == [b":0"] * 4
+    assert sum(other[0].startswith(b"-HGUNAVAILABLE") for other in others) == 13

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ...algorithms import limit_of_identity
-from ...charge import ChargeSet, require_key
+from ...charge import ChargeSet
 from ...decision import Decision
 from ...errors import EngineError, HeadgateError, UsageError
 from ..base import Run, Usage
@@ -23,6 +23,7 @@ from ..redis.codec import NOT_CHARGED, TAKEN, UNKNOWN
 from . import calls
 from .calls import HEAD, MAX_NAMES, Hits, UsageQuestion
 from .notes import notes_of
+from .scopes import Scopes
 
 if TYPE_CHECKING:
     from typing import Self
@@ -63,6 +64,18 @@ class ServedEngine(Protocol):
     def engine(self) -> AsyncEngine:
         """For everything that is no decision."""
 
+    @property
+    def bound(self) -> int:
+        """How many limits it remembers how to hit."""
+
+    @property
+    def ever_bound(self) -> int:
+        """How many it has ever found out, together with its scopes."""
+
+    @property
+    def forgettable(self) -> bool:
+        """Whether it can be made anew without any loss."""
+
 
 class Served:
     """Any engine, asked as it is."""
@@ -87,6 +100,21 @@ class Served:
     def decide(self, requests: list[ChargeSet | UsageQuestion]) -> Outcomes | Awaitable[Outcomes]:
         """See `ServedEngine.decide`."""
         return when_done([asked(self.engine, request) for request in requests])
+
+    @property
+    def bound(self) -> int:
+        """See `ServedEngine.bound`: it is for the engine to remember, and to bound that."""
+        return 0
+
+    @property
+    def ever_bound(self) -> int:
+        """See `ServedEngine.ever_bound`."""
+        return 0
+
+    @property
+    def forgettable(self) -> bool:
+        """See `ServedEngine.forgettable`."""
+        return True
 
 
 def tried(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -135,8 +163,9 @@ class PackedCalls:
     """Answers packed calls from an engine."""
 
     def __init__(self, served: ServedEngine) -> None:
-        self._served = served
-        self._scoped: dict[str, ServedEngine] = {}
+        self.scopes = Scopes(served)
+        """What answers for the namespaces that callers name."""
+        self._scope = self.scopes.of
         self._verbs: dict[bytes, Callable[[list[bytes], list[bytes]], Any]] = {
             b"take": self._take,
             b"decide": self._decide,
@@ -168,18 +197,6 @@ class PackedCalls:
         while names and names[-1].startswith(ENDS_OF_SLOTS):
             names.pop()
         return verb(names, words[split:])
-
-    def _scope(self, namespace: str) -> ServedEngine:
-        """What answers for a namespace; nothing is the node's own."""
-        if not namespace:
-            return self._served
-        scoped = self._scoped.get(namespace)
-        if scoped is None:
-            require_key(namespace)
-            if len(self._scoped) >= MAX_SCOPES:
-                self._scoped.clear()
-            scoped = self._scoped[namespace] = self._served.scoped(namespace)
-        return scoped
 
     # Decisions.
 
@@ -272,7 +289,6 @@ class PackedCalls:
         return [page.cursor.encode(), *rows]
 
 
-MAX_SCOPES: Final = 1_024
 ENDS_OF_SLOTS: Final = b"hg:e"
 """Redis is also told what lies beside the states of slots, and nodes have nothing there."""
 
