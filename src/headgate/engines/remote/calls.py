@@ -24,6 +24,7 @@ from ...errors import UsageError
 from ..redis.codec import KINDS, LOOK, PAST, RESERVE, TOKEN, USAGE, WAIT
 from ..redis.keys import parse_prefix, parse_reservation, split_state
 from ..redis.limit_numbers import limit_of
+from .codec import MAX_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -35,8 +36,6 @@ MAX_NAMES: Final = 16_384
 """The most states of one call: it is decided in one step, while others wait."""
 MAX_KNOWN: Final = 4_096
 """How many limits, and how many beginnings of names, are kept as they were read."""
-MAX_PREFIX: Final = 4_096
-"""Bytes of the beginning of a name: everything in front of the key. What it says is remembered in many places."""
 HEAD: Final = struct.Struct("<dd")
 _STEP: Final = struct.Struct("<BBd")
 _NUMBER: Final = struct.Struct("<d")
@@ -74,11 +73,18 @@ class Hits(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Any requests of one namespace, and the limits of each in the order of its answers."""
+    """Any requests, and of each its namespace, and its limits in the order of its answers."""
 
-    namespace: str
     asked: list[ChargeSet | UsageQuestion]
     limits: list[tuple[Limit, ...]]
+    namespaces: list[str]
+
+    def by_namespace(self) -> dict[str, list[int]]:
+        """The places of the requests of each namespace."""
+        found: dict[str, list[int]] = {}
+        for place, namespace in enumerate(self.namespaces):
+            found.setdefault(namespace, []).append(place)
+        return found
 
 
 class _Known(dict["Hashable", T]):
@@ -213,18 +219,21 @@ class _BatchReader:
         self._at += 8
         asked: list[ChargeSet | UsageQuestion] = []
         limits: list[tuple[Limit, ...]] = []
+        namespaces: list[str] = []
         for _ in range(min(whole(many), MAX_NAMES + 1)):
+            self._namespaces = set()
             request, its_limits = self._read_request()
+            if len(self._namespaces) > 1:
+                raise UsageError("a request is about one namespace")
             asked.append(request)
             limits.append(its_limits)
+            namespaces.append(self._namespaces.pop())
         rest = next(self._names, None), next(self._texts, None)
         if rest != (None, None) or self._at != len(packed) or not asked:
             raise UsageError("the arguments of the call do not fit its keys")
         if len({type(one) for one in asked}) > 1:
             raise UsageError("usage needs a separate call")
-        if len(self._namespaces) > 1:
-            raise UsageError("a call is about one namespace")
-        return Requests(self._namespaces.pop(), asked, limits)
+        return Requests(asked, limits, namespaces)
 
     def _byte(self) -> int:
         self._at += 1

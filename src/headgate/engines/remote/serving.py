@@ -210,18 +210,23 @@ class PackedCalls:
     def _decide(self, names: list[bytes], arguments: list[bytes]) -> Any:
         _require(names and arguments)
         requests = calls.read_requests(names, arguments[0], arguments[1:])
-        served = self._scope(requests.namespace)
-        outcomes = served.decide(requests.asked)
+        # All scopes are there before anything is decided.
+        parts = [(self._scope(one), places) for one, places in requests.by_namespace().items()]
+        served = parts[0][0]
+        if len(parts) == 1:
+            outcomes = served.decide(requests.asked)
+        else:
+            outcomes = _decided_apart(parts, requests.asked)
         return _told(outcomes, lambda found: _decide_reply(found, requests, served.now_us()))
 
     # Everything else.
 
     async def _withdraw(self, names: list[bytes], arguments: list[bytes]) -> Value:
         _require(names and arguments)
-        namespace, asked_for, _ = calls.read_requests(names, arguments[0], arguments[1:])
-        for request in asked_for:
+        requests = calls.read_requests(names, arguments[0], arguments[1:])
+        for request in requests.asked:
             _require(isinstance(request, ChargeSet))
-        for request in asked_for:
+        for request, namespace in zip(requests.asked, requests.namespaces, strict=True):
             if isinstance(request, ChargeSet):
                 await self._scope(namespace).engine.withdraw(request)
         return [1]
@@ -306,6 +311,19 @@ def _told(outcomes: Any, reply: Callable[[Outcomes], Value]) -> Any:
         return reply(await outcomes)
 
     return later()
+
+
+async def _decided_apart(
+    parts: list[tuple[ServedEngine, list[int]]], asked_for: list[ChargeSet | UsageQuestion]
+) -> Outcomes:
+    """The outcomes of requests of several namespaces, in order: clients send together what they are asked together."""
+    decided = [served.decide([asked_for[place] for place in places]) for served, places in parts]
+    found: list[Any] = [None] * len(asked_for)
+    for (_, places), outcomes in zip(parts, decided, strict=True):
+        ready = await outcomes if isinstance(outcomes, Awaitable) else outcomes
+        for place, outcome in zip(places, ready, strict=True):
+            found[place] = outcome
+    return found
 
 
 class _Reply:
