@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import FixedWindow
+from headgate import Charge, FixedWindow
 from headgate.algorithms import Calendar, CalendarWindow
+from headgate.charge import ChargeSet
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.limit_numbers import packed_limit
 from headgate.engines.remote import scopes
+from headgate.engines.remote.codec import RemoteCodec
 from headgate.rate import limits_of
 from headgate.service.resp import limits as resp_limits
 from headgate.service.telemetry.recorder import MAX_SERIES
@@ -138,6 +140,19 @@ def test_a_calendar_is_packed_in_as_many_numbers_as_any_other_window() -> None:
         allowed, refused = client.ask(good, bad)
     assert allowed[1:3] == [b":1", b":8"]
     assert refused[0].startswith(b"-ERR the limit of 'fixed_window:day")
+
+
+def test_tokens_are_as_short_as_keys() -> None:
+    codec = RemoteCodec("", lambda: 0)
+
+    def reserve(token: str) -> bytes:
+        request = ChargeSet((Charge("key", FixedWindow(9, DAY_US)),), reserve_us=1, token=token)
+        return command(*codec.command((b"HG", b"decide"), [codec.part(request)]))
+
+    with resp_node() as node, asking(node) as client:
+        long, short = client.ask(reserve("t" * 8_193), reserve("t" * 8_192))
+    assert long == [b"-ERR a token has at most 8192 bytes"]
+    assert short[1:3] == [b":1", b":8"]
 
 
 def test_rules_that_callers_make_up_do_not_pile_up_in_the_figures() -> None:

@@ -24,6 +24,8 @@ KEY_BYTES: Final = 240
 SHARED_BYTES: Final = 200
 SHARED_PART: Final = 8
 """Shared states may take this part of `max_bytes` in addition."""
+RESERVED_PART: Final = 4
+"""And open reservations this one."""
 
 
 def weight_of(key: str) -> int:

@@ -5,6 +5,9 @@ refund gives back exactly what has not refilled meanwhile. Buckets also need the
 `_watch.py`): that is kept per state, and only while a reservation of it is open.
 
 A reset ends the reservations of its key: what they took is forgotten, so there is nothing to give back.
+
+Memory is bounded. When there are too many, the one that was made first ends as if its time were over: its units stay
+charged.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ Name: TypeAlias = tuple[str, str]
 
 FEW = 64
 """A heap with at most this many closed entries is not cleaned up."""
+OPEN_BYTES = 500
+HELD_BYTES = 300
+"""About the bytes that an open reservation takes up, and each of its charges, apart from texts."""
 
 
 class Taken(NamedTuple):
@@ -61,9 +67,11 @@ class Held(NamedTuple):
 
 
 class Reservations:
-    """All open reservations of an engine. Not safe under threads: the engine holds its lock."""
+    """All open reservations of an engine, within `max_bytes`. Not safe under threads: the engine holds its lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._open: dict[Name, tuple[int, int, list[Held]]] = {}
         """When each expires, how many charges it was made of, and what it holds of them."""
         self._due: list[tuple[int, Name]] = []
@@ -93,15 +101,20 @@ class Reservations:
             if place is not None:
                 number = self._watches.setdefault((table.name, place), Watch()).begin(low)
             held.append(Held(table, key, limit, cost, mark, charge, place, number))
-        self._open[name] = (expires_us, charges, held)
-        heappush(self._due, (expires_us, name))
+        self._add(name, expires_us, charges, held)
+        while self._bytes > self._max_bytes and len(self._open) > 1:
+            self._end(next(iter(self._open)))
 
     def restore(self, name: Name, expires_us: int, charges: int, held: list[Held]) -> None:
         """Take over a reservation that was made elsewhere; its low-water marks come by `watch`."""
         for one in held:
             self._names.setdefault((one.table.name, one.key), set()).add(name)
+        self._add(name, expires_us, charges, held)
+
+    def _add(self, name: Name, expires_us: int, charges: int, held: list[Held]) -> None:
         self._open[name] = (expires_us, charges, held)
         heappush(self._due, (expires_us, name))
+        self._bytes += _weight(name, held)
 
     def found(self, name: Name) -> tuple[int, int, list[Held]] | None:
         """When a reservation ends, of how many charges it was made, and what it holds; `None` if there is none."""
@@ -130,6 +143,7 @@ class Reservations:
     def close(self, name: Name) -> list[Held]:
         """End a reservation; each is ended once, and then unknown. Each charge of it is to be forgotten, too."""
         _, _, held = self._open.pop(name)
+        self._bytes -= _weight(name, held)
         for one in held:
             names = self._names.get((one.table.name, one.key), set())
             names.discard(name)
@@ -181,3 +195,9 @@ class Reservations:
     def _end(self, name: Name) -> None:
         for held in self.close(name):
             self.forget(held)
+
+
+def _weight(name: Name, held: list[Held]) -> int:
+    """About the bytes that a reservation takes up."""
+    texts = sum([len(one.key) for one in held]) + len(name[1])
+    return OPEN_BYTES + HELD_BYTES * len(held) + texts

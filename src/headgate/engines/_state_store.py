@@ -25,7 +25,15 @@ from ..algorithms import limit_of_identity
 from ..charge import require_key
 from ..clock import SystemClock
 from ._lock import FastLock
-from ._memory_budget import SHARED_BYTES, SHARED_PART, TABLE_BYTES, is_stand_in, stand_in, weight_of
+from ._memory_budget import (
+    RESERVED_PART,
+    SHARED_BYTES,
+    SHARED_PART,
+    TABLE_BYTES,
+    is_stand_in,
+    stand_in,
+    weight_of,
+)
 from ._reservations import Reservations
 from ._state_table import LAST_SHARED, SECRET_BYTES, Place, StateTable, shared_index
 from .state_file import Content, StateFile, StateFileRow, TableName
@@ -61,7 +69,7 @@ class StateStore:
         self._stand_ins: dict[TableName, StateTable] = {}
         """Those of the tables that count for windows for which there was no room."""
         self._round: deque[StateTable] = deque()
-        self.reservations = Reservations()
+        self.reservations = Reservations(max_bytes // RESERVED_PART)
         self.keys = 0
         self.dropped = 0
         self.shared_decisions = 0

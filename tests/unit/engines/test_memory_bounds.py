@@ -13,6 +13,7 @@ import pytest
 from headgate import Charge, Limiter, MemoryEngine, SlidingWindow, TokenBucket, UsageError
 from headgate.algorithms import ALGORITHMS, FixedWindow
 from headgate.algorithms.base import MAX_WINDOW_US
+from headgate.charge import ChargeSet
 from headgate.engines._memory_budget import (
     SHARED_BYTES,
     TABLE_BYTES,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MEGABYTE = 1_000_000
 YEAR = 31_000_000
+DAY_US = 86_400_000_000
 
 
 @pytest.fixture
@@ -187,6 +189,39 @@ class TestWindows:
         with limit.reserve(40) as reservation:
             assert reservation.settle(10)
         assert limit.stats().count == 10
+
+
+class TestReservations:
+    def reserved(self, engine: MemoryEngine, many: int, form: str = "{}") -> int:
+        """Reserve one unit so often; how many can still be settled."""
+        charges = (Charge("key", TokenBucket(many, DAY_US)),)
+        for number in range(many):
+            request = ChargeSet(charges, reserve_us=DAY_US, token=form.format(number))
+            assert engine.decide([request])[0].allowed
+        return engine.counters.reservations
+
+    def test_there_is_room_for_a_bounded_number_and_the_newest_settle(
+        self, clock: ManualClock
+    ) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        assert 100 < self.reserved(engine, 2_000) < 1_000
+        assert not engine.settle("0", 0)
+        assert engine.settle("1999", 0)
+        assert engine.usage("key", TokenBucket(2_000, DAY_US)).used == 1_999
+
+    def test_those_with_long_tokens_take_up_more(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        assert self.reserved(engine, 200, "{:0>8000}") < 40
+
+    def test_settling_makes_room(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        kept = self.reserved(engine, 100)
+        for number in range(90):
+            assert engine.settle(str(number), 1)
+        assert engine._core.reservations._bytes > 0
+        for number in range(90, kept):
+            assert engine.settle(str(number), 1)
+        assert engine._core.reservations._bytes == 0
 
 
 ALL = sorted(set(ALGORITHMS) - {"concurrency"})

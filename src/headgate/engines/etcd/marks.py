@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from .._memory_budget import SHARED_BYTES
+from .._memory_budget import RESERVED_PART, SHARED_BYTES
 from .._reservations import Held, Name, Reservations, Taken
 from .._state_store import StateStore
 from .._state_table import Place, StateTable
@@ -78,8 +78,8 @@ class MarkedStates(dict[Any, Any]):
 class MarkedReservations(Reservations):
     """Reservations; any change of one, or of a low-water mark, sets a mark."""
 
-    def __init__(self, store: MarkedStore) -> None:
-        super().__init__()
+    def __init__(self, store: MarkedStore, max_bytes: int) -> None:
+        super().__init__(max_bytes)
         self.marks = Marks(None, store.changed)
         self._store = store
 
@@ -128,7 +128,7 @@ class MarkedStore(StateStore):
         self._known: WeakValueDictionary[TableName, Marks] = WeakValueDictionary()
         """All marks in use anywhere. A dropped table is added again by whoever still holds it, and keeps using its
         marks: a name must never have two."""
-        self.reservations = MarkedReservations(self)
+        self.reservations = MarkedReservations(self, max_bytes // RESERVED_PART)
 
     def use_secret(self, secret: bytes) -> None:
         """Assign shared states in the same way as every other owner."""

@@ -142,9 +142,21 @@ def read_identity(name: bytes) -> tuple[str, str | None, str, str]:
 def read_record(name: bytes) -> tuple[str, str]:
     """`(namespace, token)` of a reservation."""
     try:
-        return parse_reservation(name)
+        namespace, token = parse_reservation(name)
     except ValueError as error:
         raise _no_name(error) from None
+    return namespace, _short_token(token)
+
+
+def read_token(word: bytes) -> str:
+    """The token of slots."""
+    return _short_token(text_of(word))
+
+
+def _short_token(token: str) -> str:
+    if len(token) > MAX_KEY_BYTES:
+        raise UsageError(f"a token has at most {MAX_KEY_BYTES} bytes")
+    return token
 
 
 def _parsed(name: bytes) -> tuple[str, str | None, str, str]:
@@ -277,7 +289,7 @@ class _BatchReader:
         reserve_us = self._number() if options & RESERVE else 0
         token = None
         if options & TOKEN:
-            token = text_of(self._text())
+            token = read_token(self._text())
         if reserve_us:
             namespace, token = read_record(self._text())
             self._namespaces.add(namespace)

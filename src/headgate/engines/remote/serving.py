@@ -259,7 +259,7 @@ class PackedCalls:
         namespace, state = calls.read_state(names[0], arguments[0][at + 1 :])
         key, limit, rule = state
         _require(limit.name == "concurrency")
-        engine, token = self._scope(namespace).engine, calls.text_of(arguments[1])
+        engine, token = self._scope(namespace).engine, calls.read_token(arguments[1])
         if arguments[0][at]:
             return [int(await engine.renew(key, limit, token, rule))]
         await engine.release(key, limit, token, rule)
