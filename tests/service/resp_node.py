@@ -23,9 +23,12 @@ T = TypeVar("T")
 class RespNode:
     """A running node. `port` is where it listens."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, node: Node, port: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, node: Node, port: int, commands: Commands
+    ) -> None:
         self._loop = loop
         self.node = node
+        self.commands = commands
         self.port = port
         self.url = f"headgate://{HOST}:{port}"
 
@@ -47,11 +50,13 @@ def resp_node(
     loop = asyncio.new_event_loop()
     ready = threading.Event()
     ports: list[int] = []
+    made: list[Commands] = []
     stop = asyncio.Event()
     connections: set[Any] = set()
 
     async def serve() -> None:
         commands = Commands(node)
+        made.append(commands)
         await node.start()
         certificate = node.certificate
         server = await loop.create_server(
@@ -75,7 +80,7 @@ def resp_node(
     thread.start()
     try:
         assert ready.wait(30)
-        yield RespNode(loop, node, ports[0])
+        yield RespNode(loop, node, ports[0], made[0])
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +176,18 @@ def test_a_simulation_is_real_traffic_and_reports_its_results() -> None:
 
 
 @pytest.mark.slow
+def test_of_simulations_that_begin_at_once_no_more_run_than_may() -> None:
+    async def story(service: Inside) -> None:
+        body = {"shape": "own", "rate": 5, "seconds": 0.2}
+        for _ in range(2):  # Those that have ended make room.
+            asked = [service.ask("POST", "/api/simulate", body) for _ in range(12)]
+            answers = await asyncio.gather(*asked)
+            statuses = [answer.status_code for answer in answers]
+            assert sorted(statuses) == [200] * 4 + [409] * 8
+
+    inside(story)
+
+
 def test_a_simulation_spreads_over_its_keys() -> None:
     """As above."""
 

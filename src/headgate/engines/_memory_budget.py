@@ -38,9 +38,10 @@ def weight_of(key: str) -> int:
     return KEY_BYTES + _text_bytes(key)
 
 
-def reserved_weight(keys: Iterable[str]) -> int:
+def reserved_weight(token: str, keys: Iterable[str]) -> int:
     """About the bytes that a reservation of these keys takes up."""
-    return RESERVATION_BYTES + sum([CHARGE_BYTES + _text_bytes(key) for key in keys])
+    charges = sum([CHARGE_BYTES + _text_bytes(key) for key in keys])
+    return RESERVATION_BYTES + _text_bytes(token) + charges
 
 
 def _text_bytes(key: str) -> int:

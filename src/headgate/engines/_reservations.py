@@ -64,15 +64,16 @@ class Held(NamedTuple):
 
 
 class Reservations:
-    """All open reservations of an engine. Not safe under threads: the engine holds its lock."""
+    """All open reservations of an engine, within `max_bytes`. Not safe under threads: the engine holds its lock."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._open: dict[Name, tuple[int, int, list[Held]]] = {}
         """When each expires, how many charges it was made of, and what it holds of them."""
-        self._due: list[tuple[int, Name]] = []
-        """A heap of when each expires. Those that were ended before stay in it until they are half of it."""
+        self._due: list[tuple[int, int, Name]] = []
+        """A heap of when each expires, older ones first. Those that were ended stay in it until they are half of it."""
+        self._made = 0
         self._names: dict[tuple[TableName, str], set[Name]] = {}
         """The reservations of each key."""
         self._watches: dict[tuple[TableName, Place], Watch] = {}
@@ -135,14 +136,17 @@ class Reservations:
     def close(self, name: Name) -> list[Held]:
         """End a reservation; each is ended once, and then unknown. Each charge of it is to be forgotten, too."""
         _, _, held = self._open.pop(name)
-        self._bytes -= reserved_weight(one.key for one in held)
+        self._bytes -= _weight(name, held)
         for one in held:
             names = self._names.get((one.table.name, one.key), set())
             names.discard(name)
             if not names:
                 self._names.pop((one.table.name, one.key), None)
         if len(self._due) > 2 * len(self._open) + FEW:
-            self._due = [(expires_us, other) for other, (expires_us, *_) in self._open.items()]
+            opened = enumerate(self._open.items())  # In the order in which they were made.
+            self._due = [
+                (expires_us, number, other) for number, (other, (expires_us, *_)) in opened
+            ]
             heapify(self._due)
         return held
 
@@ -184,15 +188,20 @@ class Reservations:
 
     def _add(self, name: Name, expires_us: int, charges: int, held: list[Held]) -> None:
         self._open[name] = (expires_us, charges, held)
-        self._bytes += reserved_weight(one.key for one in held)
-        heappush(self._due, (expires_us, name))
+        self._bytes += _weight(name, held)
+        heappush(self._due, (expires_us, self._made, name))
+        self._made += 1
 
     def _end_first(self) -> None:
         """End the one that expires first, if it is still open."""
-        expires_us, name = heappop(self._due)
+        expires_us, _, name = heappop(self._due)
         if name in self._open and self._open[name][0] == expires_us:
             self._end(name)
 
     def _end(self, name: Name) -> None:
         for held in self.close(name):
             self.forget(held)
+
+
+def _weight(name: Name, held: list[Held]) -> int:
+    return reserved_weight(name[1], [one.key for one in held])

@@ -86,6 +86,11 @@ class FallbackGuard(Guard):
             logger=self._log,
         )
 
+    @property
+    def forgettable(self) -> bool:
+        """Whether the store knows everything that was admitted, so that nothing is lost with this guard."""
+        return not (self.breaker.is_open or self.local.owes or self.local.slots())
+
     def for_limit(self, limit: Limit, rule: str | None) -> HitGuard:
         """See `Guard.for_limit`."""
         breaker, ticks = self.breaker, self.breaker.ticks

@@ -12,6 +12,7 @@ import threading
 from _thread import start_new_thread
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
+from weakref import WeakSet
 
 from .._fork import remember
 from ..charge import require_costs
@@ -22,6 +23,7 @@ from .shell import AsyncGuardedEngine, GuardedEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Self
 
     from ..algorithms import Limit
     from ..charge import ChargeSet
@@ -133,6 +135,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
 
     def __init__(self, engine: Engine, guard: FallbackGuard) -> None:
         super().__init__(engine, guard)
+        self._scoped: WeakSet[FallbackEngine] = WeakSet()
         self._begin()
         self._closed = threading.Event()
         guard.wake = self._wake
@@ -152,6 +155,12 @@ class FallbackEngine(_Verbs, GuardedEngine):
         if is_closed:
             self._closed.set()
 
+    def scoped(self, namespace: str) -> Self:
+        """See `Engine.scoped`. It recovers by itself, for as long as this one may."""
+        twin = super().scoped(namespace)
+        self._scoped.add(twin)
+        return twin
+
     def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """See `Engine.renew`."""
         return run(self._renew(key, limit, token, rule))
@@ -166,8 +175,10 @@ class FallbackEngine(_Verbs, GuardedEngine):
         super().close()
 
     def stop(self) -> None:
-        """Stop probing the store. The engine can still be used."""
+        """Stop probing the store, in every namespace. The engine can still be used."""
         self._closed.set()
+        for twin in list(self._scoped):
+            twin.stop()
 
     def _wake(self) -> None:
         """Start the recovery unless it is running.
@@ -244,9 +255,16 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
 
     def __init__(self, engine: AsyncEngine, guard: FallbackGuard) -> None:
         super().__init__(engine, guard)
+        self._scoped: WeakSet[AsyncFallbackEngine] = WeakSet()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         guard.wake = self._wake
+
+    def scoped(self, namespace: str) -> Self:
+        """See `Engine.scoped`. It recovers by itself, for as long as this one may."""
+        twin = super().scoped(namespace)
+        self._scoped.add(twin)
+        return twin
 
     async def renew(self, key: str, limit: Limit, token: str, rule: str | None = None) -> bool:
         """See `Engine.renew`."""
@@ -262,8 +280,10 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
         await super().aclose()
 
     async def stop(self) -> None:
-        """Stop probing the store. The engine can still be used."""
+        """Stop probing the store, in every namespace. The engine can still be used."""
         self._closed = True
+        for twin in list(self._scoped):
+            await twin.stop()
         if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             self._task.cancel()
             await asyncio.wait([self._task])

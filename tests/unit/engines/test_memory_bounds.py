@@ -142,6 +142,20 @@ class TestReservations:
         self.reserve(engine, 5_001, 1)
         assert engine.settle("token 5000", 0)
 
+    def test_of_those_that_expire_together_the_oldest_ends_first(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        for number in range(2_000):
+            self.reserve(engine, number, 1)
+        assert not engine.settle("token 0", 0)
+        assert engine.settle("token 1999", 0)
+
+    def test_those_with_long_tokens_take_up_more(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        charge = Charge("key", self.LIMIT)
+        for number in range(200):
+            engine.decide([ChargeSet((charge,), 0, 600_000_000, f"{number:0>8000}")])
+        assert 0 < engine.counters.reservations < 40
+
 
 class TestWindows:
     def test_any_number_of_windows_is_counted_in_bounded_memory(self, clock: ManualClock) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 from typing import TYPE_CHECKING, Any, Final
 
 from ...charge import Charge, ChargeSet, other_charges, require_costs, require_key
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 MOST_NUMBERS: Final = 200_000
 """How many keys have their shard cached; hashing a key costs as much as a decision."""
+MAX_FORMS: Final = 4_096
+"""How many limits have a number; callers of a service may name any."""
 PEER_PART: Final = 0.75
 """The part of the deadline that a peer may use, so that the asking node gets its answer in time."""
 LOOK_AGAIN_S: Final = 0.05
@@ -71,6 +74,7 @@ class AsyncEtcdEngine:
         self._namespace = ""
         self._numbers: dict[str, int] = {}
         self._forms: dict[tuple[str, str | None, Limit], int] = {}
+        self._new_form = itertools.count(1)  # Shards and peers may know old ones: none comes twice.
         self._forwards = True
         """Whether it asks other nodes; false when it answers another node."""
 
@@ -105,7 +109,7 @@ class AsyncEtcdEngine:
     def bind(self, limit: Limit, rule: str | None = None) -> AsyncHit:
         """A function that takes units of `limit` for a key."""
         require_storable(limit)
-        form = self._forms.setdefault((self._namespace, rule, limit), len(self._forms))
+        form = self._form(limit, rule)
         numbers, namespace = self._numbers, self._namespace
         serving, find = self.nodes.serving, self._number
 
@@ -127,6 +131,13 @@ class AsyncEtcdEngine:
             return self._hit_later(form, limit, rule, Charge(key, limit, cost, rule=rule))
 
         return hit
+
+    def _form(self, limit: Limit, rule: str | None) -> int:
+        """The number by which functions that take units are found."""
+        asked = (self._namespace, rule, limit)
+        if len(self._forms) >= MAX_FORMS:
+            self._forms.clear()
+        return self._forms.get(asked) or self._forms.setdefault(asked, next(self._new_form))
 
     async def _hit_later(
         self, form: int, limit: Limit, rule: str | None, charge: Charge

@@ -17,6 +17,8 @@ from .._state_store import StateStore
 from .._state_table import Place, StateTable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...algorithms import Limit, State
     from ...clock import Clock
     from ..state_file import TableName
@@ -27,15 +29,26 @@ SWEPT_STATES: Final = 1_000
 
 
 class Marks:
-    """What has changed in one table, or among the reservations."""
+    """What has changed in one table, or among the reservations, which have no name.
 
-    __slots__ = ("__weakref__", "dirty", "flying")
+    Marks with anything dirty are in `changed`, so that a commit need not look at all tables.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("__weakref__", "_changed", "dirty", "flying", "name")
+
+    def __init__(self, name: TableName | None, changed: dict[Marks, None]) -> None:
+        self.name = name
+        self._changed = changed
         self.dirty: set[Any] = set()
         """Changed since the last commit was sent."""
         self.flying: set[Any] = set()
         """In the commit that is in flight."""
+
+    def add(self, place: Any) -> None:
+        """Mark a change at this place."""
+        if not self.dirty:
+            self._changed[self] = None
+        self.dirty.add(place)
 
     def take_off(self) -> set[Any]:
         """Move everything dirty in flight, and return it."""
@@ -53,12 +66,12 @@ class MarkedStates(dict[Any, Any]):
         self._marks = marks
 
     def __setitem__(self, place: Place, state: State) -> None:
-        self._marks.dirty.add(place)
+        self._marks.add(place)
         dict.__setitem__(self, place, state)
 
     def pop(self, place: Place, *default: Any) -> Any:
         """Drop a state."""
-        self._marks.dirty.add(place)
+        self._marks.add(place)
         return dict.pop(self, place, *default)
 
 
@@ -67,20 +80,20 @@ class MarkedReservations(Reservations):
 
     def __init__(self, store: MarkedStore, max_bytes: int) -> None:
         super().__init__(max_bytes)
-        self.marks = Marks()
+        self.marks = Marks(None, store.changed)
         self._store = store
 
     def open(self, name: Name, expires_us: int, charges: int, taken: list[Taken]) -> None:
         """See `Reservations.open`."""
         super().open(name, expires_us, charges, taken)
-        self.marks.dirty.add(name)
+        self.marks.add(name)
         for one in taken:
             if one.place is not None:
                 self._store.mark(one.table.name, one.place)
 
     def close(self, name: Name) -> list[Held]:
         """See `Reservations.close`."""
-        self.marks.dirty.add(name)
+        self.marks.add(name)
         return super().close(name)
 
     def note_refund(self, held: Held, given: int) -> None:
@@ -106,7 +119,12 @@ class MarkedStore(StateStore):
     def __init__(self, max_keys: int, max_bytes: int, clock: Clock) -> None:
         super().__init__(max_keys, max_bytes, clock)
         self.marks: dict[TableName, Marks] = {}
-        """The marks that commits look at."""
+        """The marks of all tables."""
+        self.changed: dict[Marks, None] = {}
+        """The marks that the next commit looks at; there may be many tables, and few of them change."""
+        self.flying: list[Marks] = []
+        """The marks in the commit that is in flight."""
+        self._shared = 0
         self._known: WeakValueDictionary[TableName, Marks] = WeakValueDictionary()
         """All marks in use anywhere. A dropped table is added again by whoever still holds it, and keeps using its
         marks: a name must never have two."""
@@ -118,7 +136,7 @@ class MarkedStore(StateStore):
 
     def mark(self, name: TableName, place: Place) -> None:
         """Mark a change of something other than the state itself."""
-        self.marks_of(name).dirty.add(place)
+        self.marks_of(name).add(place)
 
     def marks_of(self, name: TableName) -> Marks:
         """The marks of a table; they outlive it, and stay the same object for as long as anyone holds it."""
@@ -126,15 +144,29 @@ class MarkedStore(StateStore):
         if marks is None:
             marks = self._known.get(name)
             if marks is None:
-                marks = self._known[name] = Marks()
+                marks = self._known[name] = Marks(name, self.changed)
             self.marks[name] = marks
         return marks
 
+    def take_off(self) -> Iterator[tuple[TableName | None, Any]]:
+        """All places that have changed; they are in flight from now on."""
+        changed = list(self.changed)
+        self.changed.clear()
+        self.flying += changed
+        for marks in changed:
+            for place in marks.take_off():
+                yield marks.name, place
+
+    def landed(self) -> None:
+        """Record that what was in flight is in etcd."""
+        for marks in self.flying:
+            marks.flying = set()
+        self.flying.clear()
+
     @property
     def size(self) -> int:
-        """The number of states and reservations."""
-        shared = sum(len(table.shared) for table in self.tables.values())
-        return self.keys + shared + len(self.reservations)
+        """The number of states and reservations; of states that keys share, as of the last sweep."""
+        return self.keys + self._shared + len(self.reservations)
 
     def put_back(self, table: StateTable, place: Place, state: State, now_us: int) -> None:
         """Load a state as another node left it; `None` if there is none."""
@@ -161,6 +193,7 @@ class MarkedStore(StateStore):
                 self._let_go(table)
             else:
                 self._round.append(table)
+        self._shared = sum(len(table.shared) for table in self.tables.values())
         for name in [name for name in self.marks if name not in self.tables]:
             marks = self.marks[name]
             if not marks.dirty and not marks.flying:

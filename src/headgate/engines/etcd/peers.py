@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH: Final = 1_024
 MAX_FORMS: Final = 4_096
+MAX_ENGINES: Final = 1_024
 
 
 class PeerDialect(NodeDialect):
@@ -110,6 +111,8 @@ class PeerLinks:
         key = (member.incarnation, namespace)
         found = self._engines.get(key)
         if found is None:
+            if len(self._engines) >= MAX_ENGINES:  # Those without a namespace hold the connections.
+                self._engines = {one: engine for one, engine in self._engines.items() if not one[1]}
             if namespace:
                 found = self.engine(member).scoped(namespace)
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...algorithms import limit_of_identity
 from .._reservations import Held
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 Ref: TypeAlias = "tuple[TableName | None, Place | Name]"
 """A place in a table, or, without a table, the name of a reservation."""
+
+MAX_HITS: Final = 1_024
+MAX_ENGINES: Final = 256
+"""Limits that a shard remembers how to hit, and namespaces that have an engine; both are quick to make anew."""
 
 
 class ShardEngine(MemoryEngine):
@@ -109,6 +113,8 @@ class Shard:
         """Its engine for a namespace."""
         engine = self.engines.get(namespace)
         if engine is None:
+            if len(self.engines) >= MAX_ENGINES:
+                self.engines.clear()
             engine = self.engines[namespace] = self.engine.scoped(namespace)
         return engine
 
@@ -116,6 +122,8 @@ class Shard:
         """A function that takes units of a limit, and the marks of the limit's table."""
         found = self.hits.get(form)
         if found is None:
+            if len(self.hits) >= MAX_HITS:
+                self.hits.clear()
             hit = self.scoped(namespace).bind(limit, rule)
             marks = self.store.marks_of((namespace, rule, limit.identity))
             found = self.hits[form] = (hit, marks)
@@ -124,38 +132,20 @@ class Shard:
     @property
     def is_dirty(self) -> bool:
         """Whether something has changed that is in no commit yet."""
-        store = self.store
-        return bool(store.reservations.marks.dirty) or any(
-            marks.dirty for marks in store.marks.values()
-        )
+        return bool(self.store.changed)
 
     @property
     def is_confirmed(self) -> bool:
         """Whether all decisions are in etcd."""
-        marks = (*self.store.marks.values(), self.store.reservations.marks)
-        return not any(one.dirty or one.flying for one in marks)
+        return not (self.store.changed or self.store.flying)
 
     def take_off(self) -> list[Ref]:
         """All places that have changed; they are in flight from now on."""
-        store = self.store
-        refs: list[Ref] = [
-            (name, place)
-            for name, marks in store.marks.items()
-            if marks.dirty
-            for place in marks.take_off()
-        ]
-        if store.reservations.marks.dirty:
-            refs += [(None, name) for name in store.reservations.marks.take_off()]
-        return refs
+        return list(self.store.take_off())
 
     def landed(self) -> None:
         """Record that what was in flight is in etcd."""
-        store = self.store
-        for marks in store.marks.values():
-            if marks.flying:
-                marks.flying = set()
-        if store.reservations.marks.flying:
-            store.reservations.marks.flying = set()
+        self.store.landed()
 
     def exists(self, ref: Ref) -> bool:
         """Whether there is anything at a place."""

@@ -83,7 +83,8 @@ def _made_of(packed: bytes, identity: str) -> Limit:
         if code != ALGORITHMS.index(kind.name) + 1:
             raise UsageError(f"the limit is not counted as {identity!r:.80} says")
         if kind is CalendarWindow:
-            return sized(limit_of_identity(identity), whole[0])
+            limit, _, _, _ = whole  # The bounds of its windows are the business of who counts.
+            return sized(limit_of_identity(identity), limit)
         made: Limit = kind(*_ARGUMENTS[kind](whole))
     except (struct.error, ValueError, OverflowError, LookupError, ArithmeticError) as error:
         if isinstance(error, UsageError):

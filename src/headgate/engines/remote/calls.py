@@ -24,6 +24,7 @@ from ...errors import UsageError
 from ..redis.codec import KINDS, LOOK, PAST, RESERVE, TOKEN, USAGE, WAIT
 from ..redis.keys import parse_prefix, parse_reservation, split_state
 from ..redis.limit_numbers import limit_of
+from .codec import MAX_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -72,11 +73,18 @@ class Hits(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Any requests of one namespace, and the limits of each in the order of its answers."""
+    """Any requests, and of each its namespace, and its limits in the order of its answers."""
 
-    namespace: str
     asked: list[ChargeSet | UsageQuestion]
     limits: list[tuple[Limit, ...]]
+    namespaces: list[str]
+
+    def by_namespace(self) -> dict[str, list[int]]:
+        """The places of the requests of each namespace."""
+        found: dict[str, list[int]] = {}
+        for place, namespace in enumerate(self.namespaces):
+            found.setdefault(namespace, []).append(place)
+        return found
 
 
 class _Known(dict["Hashable", T]):
@@ -93,7 +101,13 @@ class _Known(dict["Hashable", T]):
         return value
 
 
-_prefixes: _Known[StatePrefix] = _Known(parse_prefix)
+def _short_prefix(prefix: bytes) -> StatePrefix:
+    if len(prefix) > MAX_PREFIX:
+        raise ValueError(f"namespace, rule and limit have more than {MAX_PREFIX} bytes")
+    return parse_prefix(prefix)
+
+
+_prefixes: _Known[StatePrefix] = _Known(_short_prefix)
 _limits: _Known[Limit] = _Known(limit_of)
 
 
@@ -128,9 +142,21 @@ def read_identity(name: bytes) -> tuple[str, str | None, str, str]:
 def read_record(name: bytes) -> tuple[str, str]:
     """`(namespace, token)` of a reservation."""
     try:
-        return parse_reservation(name)
+        namespace, token = parse_reservation(name)
     except ValueError as error:
         raise _no_name(error) from None
+    return namespace, _short_token(token)
+
+
+def read_token(word: bytes) -> str:
+    """The token of slots."""
+    return _short_token(text_of(word))
+
+
+def _short_token(token: str) -> str:
+    if len(token) > MAX_KEY_BYTES:
+        raise UsageError(f"a token has at most {MAX_KEY_BYTES} bytes")
+    return token
 
 
 def _parsed(name: bytes) -> tuple[str, str | None, str, str]:
@@ -205,18 +231,21 @@ class _BatchReader:
         self._at += 8
         asked: list[ChargeSet | UsageQuestion] = []
         limits: list[tuple[Limit, ...]] = []
+        namespaces: list[str] = []
         for _ in range(min(whole(many), MAX_NAMES + 1)):
+            self._namespaces = set()
             request, its_limits = self._read_request()
+            if len(self._namespaces) > 1:
+                raise UsageError("a request is about one namespace")
             asked.append(request)
             limits.append(its_limits)
+            namespaces.append(self._namespaces.pop())
         rest = next(self._names, None), next(self._texts, None)
         if rest != (None, None) or self._at != len(packed) or not asked:
             raise UsageError("the arguments of the call do not fit its keys")
         if len({type(one) for one in asked}) > 1:
             raise UsageError("usage needs a separate call")
-        if len(self._namespaces) > 1:
-            raise UsageError("a call is about one namespace")
-        return Requests(self._namespaces.pop(), asked, limits)
+        return Requests(asked, limits, namespaces)
 
     def _byte(self) -> int:
         self._at += 1
@@ -260,7 +289,7 @@ class _BatchReader:
         reserve_us = self._number() if options & RESERVE else 0
         token = None
         if options & TOKEN:
-            token = text_of(self._text())
+            token = read_token(self._text())
         if reserve_us:
             namespace, token = read_record(self._text())
             self._namespaces.add(namespace)

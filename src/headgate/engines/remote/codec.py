@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...charge import MAX_KEY_BYTES
+from ...errors import UsageError
 from ..base import combined
 from ..redis.codec import NUMBERS_PER_STEP, Codec
 from ..redis.failures import nonsense
@@ -18,7 +19,7 @@ from .notes import read_notes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...algorithms import Answer
+    from ...algorithms import Answer, Limit
     from ...decision import Decision
     from ..redis.codec import Reply
     from ..redis.packed_requests import PackedRequest, PlainRequest
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from .notes import Note
 
 COMMAND = b"HG"
+MAX_PREFIX = 4_096
+"""Bytes of the beginning of a state's name: everything in front of the key. Nodes remember what it says."""
 
 
 class NodeDialect(Dialect):
@@ -36,12 +39,25 @@ class NodeDialect(Dialect):
         return COMMAND, script.name.encode()
 
 
+class NodeKeys(KeyCodec):
+    """Names states as nodes take them: what is in front of the key must be short."""
+
+    def state_prefix(self, limit: Limit, rule: str | None) -> bytes:
+        """See `KeyCodec.state_prefix`."""
+        prefix = super().state_prefix(limit, rule)
+        if len(b"hg:s") + len(prefix) + len(b"=") > MAX_PREFIX:
+            raise UsageError(
+                f"namespace, rule and limit may have at most {MAX_PREFIX} bytes together", "rule"
+            )
+        return prefix
+
+
 class RemoteCodec(Codec):
     """Packs requests for nodes and reads their replies, for one namespace."""
 
     def __init__(self, namespace: str, now_us: Callable[[], int]) -> None:
         super().__init__(
-            KeyCodec(namespace, max_plain_bytes=MAX_KEY_BYTES), now_us, test_clock=False
+            NodeKeys(namespace, max_plain_bytes=MAX_KEY_BYTES), now_us, test_clock=False
         )
 
     def check(self, reply: object, steps: int) -> None:

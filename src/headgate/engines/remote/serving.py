@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ...algorithms import limit_of_identity
-from ...charge import ChargeSet, require_key
+from ...charge import ChargeSet
 from ...decision import Decision
 from ...errors import EngineError, HeadgateError, UsageError
 from ..base import Run, Usage
@@ -23,6 +23,7 @@ from ..redis.codec import NOT_CHARGED, TAKEN, UNKNOWN
 from . import calls
 from .calls import HEAD, MAX_NAMES, Hits, UsageQuestion
 from .notes import notes_of
+from .scopes import Scopes
 
 if TYPE_CHECKING:
     from typing import Self
@@ -63,6 +64,18 @@ class ServedEngine(Protocol):
     def engine(self) -> AsyncEngine:
         """For everything that is no decision."""
 
+    @property
+    def bound(self) -> int:
+        """How many limits it remembers how to hit."""
+
+    @property
+    def ever_bound(self) -> int:
+        """How many it has ever found out, together with its scopes."""
+
+    @property
+    def forgettable(self) -> bool:
+        """Whether it can be made anew without any loss."""
+
 
 class Served:
     """Any engine, asked as it is."""
@@ -87,6 +100,21 @@ class Served:
     def decide(self, requests: list[ChargeSet | UsageQuestion]) -> Outcomes | Awaitable[Outcomes]:
         """See `ServedEngine.decide`."""
         return when_done([asked(self.engine, request) for request in requests])
+
+    @property
+    def bound(self) -> int:
+        """See `ServedEngine.bound`: it is for the engine to remember, and to bound that."""
+        return 0
+
+    @property
+    def ever_bound(self) -> int:
+        """See `ServedEngine.ever_bound`."""
+        return 0
+
+    @property
+    def forgettable(self) -> bool:
+        """See `ServedEngine.forgettable`."""
+        return True
 
 
 def tried(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -135,8 +163,9 @@ class PackedCalls:
     """Answers packed calls from an engine."""
 
     def __init__(self, served: ServedEngine) -> None:
-        self._served = served
-        self._scoped: dict[str, ServedEngine] = {}
+        self.scopes = Scopes(served)
+        """What answers for the namespaces that callers name."""
+        self._scope = self.scopes.of
         self._verbs: dict[bytes, Callable[[list[bytes], list[bytes]], Any]] = {
             b"take": self._take,
             b"decide": self._decide,
@@ -169,18 +198,6 @@ class PackedCalls:
             names.pop()
         return verb(names, words[split:])
 
-    def _scope(self, namespace: str) -> ServedEngine:
-        """What answers for a namespace; nothing is the node's own."""
-        if not namespace:
-            return self._served
-        scoped = self._scoped.get(namespace)
-        if scoped is None:
-            require_key(namespace)
-            if len(self._scoped) >= MAX_SCOPES:
-                self._scoped.clear()
-            scoped = self._scoped[namespace] = self._served.scoped(namespace)
-        return scoped
-
     # Decisions.
 
     def _take(self, names: list[bytes], arguments: list[bytes]) -> Any:
@@ -193,18 +210,23 @@ class PackedCalls:
     def _decide(self, names: list[bytes], arguments: list[bytes]) -> Any:
         _require(names and arguments)
         requests = calls.read_requests(names, arguments[0], arguments[1:])
-        served = self._scope(requests.namespace)
-        outcomes = served.decide(requests.asked)
+        # All scopes are there before anything is decided.
+        parts = [(self._scope(one), places) for one, places in requests.by_namespace().items()]
+        served = parts[0][0]
+        if len(parts) == 1:
+            outcomes = served.decide(requests.asked)
+        else:
+            outcomes = _decided_apart(parts, requests.asked)
         return _told(outcomes, lambda found: _decide_reply(found, requests, served.now_us()))
 
     # Everything else.
 
     async def _withdraw(self, names: list[bytes], arguments: list[bytes]) -> Value:
         _require(names and arguments)
-        namespace, asked_for, _ = calls.read_requests(names, arguments[0], arguments[1:])
-        for request in asked_for:
+        requests = calls.read_requests(names, arguments[0], arguments[1:])
+        for request in requests.asked:
             _require(isinstance(request, ChargeSet))
-        for request in asked_for:
+        for request, namespace in zip(requests.asked, requests.namespaces, strict=True):
             if isinstance(request, ChargeSet):
                 await self._scope(namespace).engine.withdraw(request)
         return [1]
@@ -237,7 +259,7 @@ class PackedCalls:
         namespace, state = calls.read_state(names[0], arguments[0][at + 1 :])
         key, limit, rule = state
         _require(limit.name == "concurrency")
-        engine, token = self._scope(namespace).engine, calls.text_of(arguments[1])
+        engine, token = self._scope(namespace).engine, calls.read_token(arguments[1])
         if arguments[0][at]:
             return [int(await engine.renew(key, limit, token, rule))]
         await engine.release(key, limit, token, rule)
@@ -272,7 +294,6 @@ class PackedCalls:
         return [page.cursor.encode(), *rows]
 
 
-MAX_SCOPES: Final = 1_024
 ENDS_OF_SLOTS: Final = b"hg:e"
 """Redis is also told what lies beside the states of slots, and nodes have nothing there."""
 
@@ -290,6 +311,19 @@ def _told(outcomes: Any, reply: Callable[[Outcomes], Value]) -> Any:
         return reply(await outcomes)
 
     return later()
+
+
+async def _decided_apart(
+    parts: list[tuple[ServedEngine, list[int]]], asked_for: list[ChargeSet | UsageQuestion]
+) -> Outcomes:
+    """The outcomes of requests of several namespaces, in order: clients send together what they are asked together."""
+    decided = [served.decide([asked_for[place] for place in places]) for served, places in parts]
+    found: list[Any] = [None] * len(asked_for)
+    for (_, places), outcomes in zip(parts, decided, strict=True):
+        ready = await outcomes if isinstance(outcomes, Awaitable) else outcomes
+        for place, outcome in zip(places, ready, strict=True):
+            found[place] = outcome
+    return found
 
 
 class _Reply:

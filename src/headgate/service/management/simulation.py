@@ -32,6 +32,8 @@ from .models import RequestModel
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from starlette.types import Receive, Scope, Send
+
     from ..front import BatchResult
     from ..node import Node
     from ..security.auth import Caller
@@ -119,21 +121,31 @@ def router(node: Node) -> APIRouter:
         """
         if len(running) >= AT_ONCE:
             raise ProblemError(CONFLICT, f"{AT_ONCE} simulations run on this node already")
-        simulation = Simulation(node, front, body)
-
-        async def stream() -> AsyncIterator[bytes]:
-            running.add(simulation)
-            try:
-                async for event in simulation.events():
-                    yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
-            finally:
-                running.discard(simulation)
-
-        return StreamingResponse(
-            stream(), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"}
-        )
+        return SimulationResponse(Simulation(node, front, body), running)
 
     return made
+
+
+class SimulationResponse(StreamingResponse):
+    """Streams the events of a simulation, which counts as `running` from the moment that it is admitted."""
+
+    def __init__(self, simulation: Simulation, running: set[Simulation]) -> None:
+        self._simulation, self._running = simulation, running
+        super().__init__(
+            self._lines(), media_type=MEDIA_TYPE, headers={"cache-control": "no-store"}
+        )
+        running.add(simulation)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream it; the client may be gone before the first line."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._running.discard(self._simulation)
+
+    async def _lines(self) -> AsyncIterator[bytes]:
+        async for event in self._simulation.events():
+            yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 class Simulation:

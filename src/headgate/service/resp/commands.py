@@ -35,6 +35,10 @@ VERB_ROLES: Final[dict[bytes, Role]] = {b"reset": "operator", b"list": "viewer"}
 DRAINING: Final = WireError("HGDRAINING this node is shutting down; use another one")
 THROTTLE: Final = b"CL.THROTTLE"
 OTHER: Final = "other"
+PACKED: Final = 1_000_000
+"""Words of a packed call: as many as the longest command has room for."""
+BEHIND_KEY: Final = 2
+"""Where the words begin that follow a command's key."""
 
 
 class LaterReply(NamedTuple):
@@ -54,8 +58,8 @@ class RespCommand(NamedTuple):
     key: int = 0
     """The index of the word that is a key, if any."""
     writes: bool = False
-    most: int = 1_000_000
-    """The maximum number of words."""
+    most: int = 0
+    """The maximum number of words if `arity` is negative: few, unless the command is about many keys."""
 
     def row(self, name: bytes) -> list[Any]:
         """Its row in the reply to `COMMAND`."""
@@ -93,28 +97,32 @@ class Commands:
             ),
             b"HG.HIT": RespCommand(
                 lambda _, words: limits.hit(words), -3,
-                "take units of a rate: key rate [COST n] [ALGORITHM name]", key=1, writes=True,
+                "take units of a rate: key rate [COST n] [ALGORITHM name]", key=1, writes=True, most=7,
             ),
             b"HG.PEEK": RespCommand(
                 lambda _, words: limits.peek(words), -3,
-                "what HG.HIT would return: key rate [COST n] [ALGORITHM name]", key=1,
+                "what HG.HIT would return: key rate [COST n] [ALGORITHM name]", key=1, most=7,
             ),
             b"HG.RESET": RespCommand(
                 lambda session, words: limits.reset(words, session.caller or ANYBODY), -3,
-                "reset a key's usage: key rate [ALGORITHM name]", "operator", 1, writes=True,
+                "reset a key's usage: key rate [ALGORITHM name]", "operator", 1, writes=True, most=5,
             ),
-            b"HG": RespCommand(self._call, -3, "a packed call, from the remote engine", writes=True),
+            b"HG": RespCommand(
+                self._call, -3, "a packed call, from the remote engine", writes=True, most=PACKED,
+            ),
             COMMAND: RespCommand(self._region, 2, "a message from another region: message", "operator", writes=True),
             b"PING": RespCommand(self._ping, -1, "whether the node serves: [message]", most=2),
             b"ECHO": RespCommand(lambda _, words: words[1], 2, "the same: message"),
             b"HELLO": RespCommand(
                 lambda session, words: session.hello(words), -1,
-                "choose the protocol: [version [AUTH user token] [SETNAME name]]", None,
+                "choose the protocol: [version [AUTH user token] [SETNAME name]]", None, most=7,
             ),
             b"AUTH": RespCommand(_auth, -2, "authenticate with a token: [user] token", None, most=3),
-            b"CLIENT": RespCommand(lambda session, words: session.client(words), -2, "about the connection"),
-            b"COMMAND": RespCommand(self._describe, -1, "list commands: [COUNT | LIST | INFO name... | DOCS name...]"),
-            b"INFO": RespCommand(self._info, -1, "about this node"),
+            b"CLIENT": RespCommand(lambda session, words: session.client(words), -2, "about the connection", most=4),
+            b"COMMAND": RespCommand(
+                self._describe, -1, "list commands: [COUNT | LIST | INFO name... | DOCS name...]", most=100,
+            ),
+            b"INFO": RespCommand(self._info, -1, "about this node", most=100),
             b"SELECT": RespCommand(_select, 2, "there is one database: 0"),
             b"RESET": RespCommand(_reset, 1, "reset the connection to RESP2", None),
             b"QUIT": RespCommand(_quit, 1, "close the connection", None),
@@ -131,9 +139,11 @@ class Commands:
         while at < many and not session.ended:
             words = commands[at]
             end, name = at + 1, words[0]
-            if name in self._runs and end < many:
-                rest = words[2:]
-                while end < many and commands[end][2:] == rest and commands[end][0] == name:
+            if name in self._runs and len(words) > BEHIND_KEY and end < many:
+                rest = words[BEHIND_KEY:]
+                while (
+                    end < many and commands[end][BEHIND_KEY:] == rest and commands[end][0] == name
+                ):
                     end += 1
             keys = keys_of(commands[at:end]) if end - at > 1 else None
             if keys is None:  # Only one command, or some of the keys are invalid.
@@ -291,7 +301,11 @@ class Commands:
 def _for_peers(handler: Handler) -> RespCommand:
     """A command that the engine provides for other nodes."""
     return RespCommand(
-        lambda _, words: handler([*words[1:]]), -2, "for other nodes of the engine", "operator"
+        lambda _, words: handler([*words[1:]]),
+        -2,
+        "for other nodes of the engine",
+        "operator",
+        most=PACKED,
     )
 
 

@@ -10,10 +10,10 @@ Consecutive commands in a pipeline that differ only in their keys are taken in o
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ...algorithms import NEVER
-from ...charge import ONE, ChargeSet, ReadyCharge, require_cost, require_key
+from ...charge import ONE, ChargeSet, ReadyCharge, require_cost, require_key, require_steps
 from ...charge_kind import ChargeKind
 from ...engines.base import Run
 from ...errors import UsageError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = Any
 """The answers to several commands, or a `Pending` of them: a row of numbers for each, or its error."""
+T = TypeVar("T")
 
 MAX_KNOWN: Final = 10_000
 MAX_DIGITS: Final = 16
@@ -140,16 +141,21 @@ class LimitCommands:
     def _throttle(self, words: Words) -> Throttle:
         arguments = tuple(words[2:])
         known = self._throttles.get(arguments)
-        return _kept(self._throttles, arguments, _read_throttle) if known is None else known
+        if known is not None:
+            return known
+        return _keep(self._throttles, arguments, _read_throttle(*arguments))
 
     def _hit(self, words: Words) -> Hit:
         arguments = tuple(words[2:])
         known = self._hits.get(arguments)
-        return _kept(self._hits, arguments, _read_hit) if known is None else known
+        if known is not None:
+            return known
+        hit = _read_hit(*arguments)
+        # A short text can stand for a hundred limits; `limits_of` caches those by weight.
+        return hit if len(hit.limits) > 1 else _keep(self._hits, arguments, hit)
 
 
-def _kept(known: dict[Any, Any], arguments: tuple[bytes, ...], read: Callable[..., Any]) -> Any:
-    value = read(*arguments)
+def _keep(known: dict[Any, T], arguments: tuple[bytes, ...], value: T) -> T:
     if len(known) >= MAX_KNOWN:
         known.clear()
     known[arguments] = value
@@ -179,7 +185,9 @@ def _read_hit(rate: bytes, *options: bytes) -> Hit:
             cost = require_cost(_whole("cost", value))
         else:
             algorithm = _text("algorithm", value)
-    return Hit(limits_of(_text("rate", rate), algorithm), cost)
+    limits = limits_of(_text("rate", rate), algorithm)
+    require_steps(len(limits))
+    return Hit(limits, cost)
 
 
 def _whole(name: str, word: bytes, least: int = 0) -> int:

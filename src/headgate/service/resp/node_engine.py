@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from ...engines.remote.calls import UsageQuestion
 from ...engines.remote.serving import Served, tried
 from ...guards.questions import plain_charge
+from ...guards.stack import fallback_of
 from ..front import BoundCheck, Pending
 
 if TYPE_CHECKING:
@@ -27,14 +29,34 @@ MAX_BOUND: Final = 4_096
 class NodeEngine(Served):
     """Handles the packed calls to this node."""
 
-    def __init__(self, front: Front, engine: AsyncEngine | None = None) -> None:
+    def __init__(
+        self, front: Front, engine: AsyncEngine | None = None, counts: Counter[str] | None = None
+    ) -> None:
         super().__init__(front.engine if engine is None else engine)
         self._front = front
         self._bound: dict[tuple[Limit, str | None], BoundCheck] = {}
+        self._counts: Counter[str] = Counter() if counts is None else counts
+        """What this one and its scopes have done, together."""
+        self._fallback = fallback_of(self.engine)
 
     def scoped(self, namespace: str) -> NodeEngine:
         """See `ServedEngine.scoped`."""
-        return NodeEngine(self._front, self.engine.scoped(namespace))
+        return NodeEngine(self._front, self.engine.scoped(namespace), self._counts)
+
+    @property
+    def bound(self) -> int:
+        """See `ServedEngine.bound`."""
+        return len(self._bound)
+
+    @property
+    def ever_bound(self) -> int:
+        """See `ServedEngine.ever_bound`."""
+        return self._counts["bound"]
+
+    @property
+    def forgettable(self) -> bool:
+        """See `ServedEngine.forgettable`: while the store is away, nobody else knows what was admitted."""
+        return self._fallback is None or self._fallback.forgettable
 
     def take(
         self, limit: Limit, rule: str | None, keys: list[str]
@@ -91,6 +113,7 @@ class NodeEngine(Served):
         hit_run = None if nowait is None else nowait.bind_run(limit, rule)
         bound = BoundCheck(self.engine.bind(limit, rule), limit, hit_run)
         self._bound[limit, rule] = bound
+        self._counts["bound"] += 1
         return bound
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 FOLD_AT: Final = 1_024
 MAX_SERIES: Final = 1_000
+MAX_RULE_TOTALS: Final = 20_000
+"""Totals of rules that are kept apart: of each rule of the largest set, what passed and what did not."""
 NO_RULE: Final = "-"
 OTHER: Final = "other"
 TOP_SHARED: Final = 100
@@ -188,6 +190,7 @@ class Recorder:
         if denied or self._blocks:
             now_ns = self._clock.ticks()
             self._fold_denials(run.decisions(), [now_ns] * denied)
+        self._bound_checks()
         self._requests += many
         self._denied += denied
 
@@ -235,6 +238,10 @@ class Recorder:
 
     def _bound_checks(self) -> None:
         """Count further rules together; otherwise those of years of changes would all be here."""
+        if len(self._by_rule) > 2 * MAX_RULE_TOTALS:  # Some rules are counted only here.
+            for (rule, allowed), many in list(self._by_rule.items())[MAX_RULE_TOTALS:]:
+                del self._by_rule[rule, allowed]
+                self._by_rule[OTHER, allowed] += many
         if len(self._checks) <= 2 * MAX_SERIES:
             return
         late = list(self._checks.items())[MAX_SERIES:]

@@ -1,0 +1,62 @@
+"""Namespaces of a fallback: each recovers by itself, and none goes on when the engine has stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from headgate import AsyncLimiter, Charge, FixedWindow, Limiter
+from headgate.charge import ChargeSet
+from headgate.engines.base import Awaited
+from headgate.guards.stack import fallback_of, fallback_shell_of
+from headgate.testing import ManualClock
+from tests.servers.process import wait_until
+from tests.unit.guards.failing_engine import DOWN, FailingEngine
+
+MINUTE = FixedWindow(10, 60_000_000)
+
+
+def test_closing_the_engine_ends_the_recovery_of_every_namespace() -> None:
+    engine = FailingEngine(clock=ManualClock())
+    limiter = Limiter(engine, on_error="fallback", nodes=1)
+    scoped: Any = limiter.engine.scoped("other")
+    scoped.unguarded.error = DOWN
+    hits = [scoped.bind(MINUTE)("key", 1) for _ in range(3)]
+    shell: Any = fallback_shell_of(scoped)
+    assert [hit.source for hit in hits] == ["fallback"] * 3
+    assert shell._runs
+    limiter.engine.close()
+    wait_until(lambda: not shell._runs, "nobody probes the store")
+
+
+def test_closing_the_engine_ends_it_under_asyncio_too() -> None:
+    async def ask() -> Any:
+        engine = FailingEngine(clock=ManualClock())
+        limiter = AsyncLimiter(Awaited(engine, in_threads=True), on_error="fallback", nodes=1)
+        scoped: Any = limiter.engine.scoped("other")
+        scoped.unguarded.error = DOWN
+        for _ in range(3):
+            await scoped.decide([ChargeSet((Charge("key", MINUTE),))])
+        shell: Any = fallback_shell_of(scoped)
+        assert not shell._task.done()
+        await limiter.engine.aclose()
+        return shell._task
+
+    assert asyncio.run(ask()).cancelled()
+
+
+def test_a_namespace_can_be_forgotten_when_the_store_knows_what_it_has_admitted() -> None:
+    engine = FailingEngine(clock=ManualClock())
+    limiter = Limiter(engine, on_error="fallback", nodes=1)
+    scoped: Any = limiter.engine.scoped("other")
+    guard: Any = fallback_of(scoped)
+    scoped.bind(MINUTE)("key", 1)
+    assert guard.forgettable
+    scoped.unguarded.error = DOWN
+    for _ in range(3):
+        scoped.bind(MINUTE)("key", 1)
+    assert not guard.forgettable
+    scoped.unguarded.error = None
+    wait_until(lambda: guard.forgettable, "the store knows everything")
+    assert engine.scoped("other").usage("key", MINUTE).used == 4
+    limiter.engine.close()
