@@ -102,7 +102,7 @@ class Registration:
         try:
             self._start()
         except Exception as error:  # noqa: BLE001 - the caller wants a decision, and gets it all the same
-            self._log.warning("headgate cannot look for others who share the store: %r", error)
+            self._log.warning("headgate cannot find the other nodes of this store: %r", error)
         except BaseException:  # An interrupt.
             self._turns.append(None)
             raise
@@ -173,7 +173,9 @@ class Heartbeat:
             finally:
                 loop.close()
         except Exception as error:  # noqa: BLE001 - whatever it is, callers are not to notice
-            self._log.warning("headgate no longer looks for others who share the store: %r", error)
+            self._log.warning(
+                "headgate no longer looks for the other nodes of this store: %r", error
+            )
         finally:
             _running.discard(self)
             self._left.put(None)
@@ -238,7 +240,7 @@ class Heartbeat:
         """A store that is away is told of by the breaker; one that refuses this, and nothing else, only here."""
         if not self._troubled and not error.transient:
             self._log.warning(
-                "headgate cannot look for others who share the store, so pass nodes=N: %s", error
+                "headgate cannot find the other nodes of this store, so pass nodes=N: %s", error
             )
         self._troubled = True
 

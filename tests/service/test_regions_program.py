@@ -159,7 +159,7 @@ def test_a_warning_is_logged_when_no_node_reports_to_other_regions(
     with Limiter(eu.store.url, regions=EU, namespace="nobody") as limiter:
         merged(limiter, "k").hit()
         wait_until(
-            lambda: "no node of the region eu tells the others" in caplog.text,
+            lambda: "no node of region eu sends what is admitted here" in caplog.text,
             "it is said",
             within_s=WITHIN_S,
         )

@@ -93,9 +93,7 @@ class Membership:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.warning(
-                "who shared the store is not known: %s cannot be read (%s)", self._path, error
-            )
+            log.warning("cannot read which nodes share the store from %s: %s", self._path, error)
             return {}
 
     def _write(self) -> None:
@@ -106,7 +104,7 @@ class Membership:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._path, content, private=True)
         except OSError as error:
-            log.warning("who shares the store cannot be kept in %s: %s", self._path, error)
+            log.warning("cannot write which nodes share the store to %s: %s", self._path, error)
             self._path = None
 
 

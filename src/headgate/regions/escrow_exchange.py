@@ -142,7 +142,7 @@ class RightsExchange:
             try:
                 await self._clients[other].call(message.pack())
             except HeadgateError as error:
-                self._log.warning("the region %s was not told of %s: %s", other, region, error)
+                self._log.warning("could not notify region %s about %s: %s", other, region, error)
                 unreached.append(other)
         await self._store.take_back(region, taken)
         self.taken_back = await self._store.taken_back()

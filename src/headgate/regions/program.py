@@ -140,7 +140,7 @@ class ProgramRegions:
         try:
             asyncio.run(self._report(life))
         except Exception:  # noqa: BLE001 - nobody else would log it
-            self._log.exception("what is admitted here is not told to other regions any more")
+            self._log.exception("admissions are no longer sent to other regions")
         finally:
             life.running.release()
 
@@ -168,7 +168,7 @@ class ProgramRegions:
                 elif time.monotonic() - since > SILENT_S:
                     since = float("inf")
                     self._log.warning(
-                        "no node of the region %s tells the others what is admitted here; start a service with "
+                        "no node of region %s sends what is admitted here to the other regions; start a service with "
                         "the same store, namespace and regions",
                         self._regions.here,
                     )

@@ -74,7 +74,7 @@ class Shipper:
             except HeadgateError as error:
                 self._failed(error)
             except Exception:  # noqa: BLE001 - the next message follows, whatever failed
-                self._log.exception("the region %s was not told", self.region)
+                self._log.exception("sending to region %s failed", self.region)
                 self._restart()
 
     async def step(self) -> None:
@@ -111,7 +111,7 @@ class Shipper:
         self._most = min(MOST, 2 * most)
         reply = await self.link.send(message)
         if self.problem is not None:
-            self._log.warning("the region %s can be told again", self.region)
+            self._log.warning("region %s can be reached again", self.region)
         self.problem, self._alive_us = None, state.now_us
         self.sent_counters += len(told)
         if reply.epoch != self._epoch:
@@ -131,7 +131,7 @@ class Shipper:
 
     def _failed(self, error: HeadgateError) -> None:
         if self.problem is None:
-            self._log.error("the region %s cannot be told: %s", self.region, error)
+            self._log.error("cannot send to region %s: %s", self.region, error)
         self.problem = str(error)
         self._restart()
 

@@ -207,7 +207,7 @@ class EtcdNode:
         if self._leader is None:
             mine = ClusterSettings(wanted or SHARDS, secrets.token_bytes(SECRET_BYTES), *place)
         elif self._leader.settings is None:
-            raise NotDone("the first etcd cluster has not said yet how keys are divided")
+            raise NotDone("the first etcd cluster does not have its settings yet")
         else:
             mine = self._leader.settings._replace(part=self._part)
         await client.transact([CreatedAt(key, 0)], [Put(key, mine.encode())])
@@ -220,7 +220,7 @@ class EtcdNode:
             )
         if wanted not in (None, settings.shards):
             raise ConfigError(
-                f"the cluster has {settings.shards} shards, and this node was told {wanted}; "
+                f"the cluster has {settings.shards} shards, not {wanted} as this node's options say; "
                 "leave the option out, or name another cluster"
             )
         if settings.shards < self._parts:
@@ -362,7 +362,7 @@ class EtcdNode:
                 there_us = await self.peers.engine(member).time_us()
                 answers.append(TimeAnswer(there_us, clock.now_us()))
         except EngineError as error:
-            log.info("%s does not tell the time: %s", member.incarnation, error)
+            log.info("could not read the clock of %s: %s", member.incarnation, error)
         return answers
 
     @property

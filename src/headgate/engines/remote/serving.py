@@ -191,7 +191,7 @@ class PackedCalls:
         if not (
             count.isdigit() and len(count) < 6 and int(count) <= min(MAX_NAMES, len(words) - 2)
         ):
-            raise UsageError(f"a call has 0 to {MAX_NAMES} names, and says how many")
+            raise UsageError(f"a call has 0 to {MAX_NAMES} names after their count")
         split = 2 + int(count)
         names = words[2:split]
         while names and names[-1].startswith(ENDS_OF_SLOTS):
