@@ -130,9 +130,7 @@ def _move_slots(local: LocalCounts) -> Recovery:
         try:
             (decision,) = yield EngineCall("decide", ([request],))
             taken = bool(decision)
-        except (
-            EngineError
-        ):  # It may have happened. Whoever releases the slot then tells the store, too.
+        except EngineError:  # The store may have taken it all the same: a release goes there, too.
             return
         finally:
             if not local.moved(token, taken=taken):
