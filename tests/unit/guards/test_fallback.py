@@ -501,13 +501,14 @@ def test_a_child_that_was_forked_in_an_outage_comes_back_by_itself(on_error: str
 def test_one_thread_recovers_however_many_callers_notice(outage: Outage) -> None:
     """Two at once would tell the store some things twice, and others not at all."""
     shell: Any = fallback_shell_of(outage.limiter.engine)
-    at_once, most = [], []
+    driving: list[object] = []
+    most: list[int] = []
 
-    def drive(_: object) -> None:
-        at_once.append(None)
-        most.append(len(at_once))
+    def drive(recovery: object) -> None:
+        driving.append(recovery)
+        most.append(len(driving))
         time.sleep(0.002)  # So that another one would be seen at the same time.
-        at_once.pop()
+        driving.pop()
 
     shell._drive = drive
     outage.engine.error = DOWN
