@@ -7,7 +7,7 @@ the verb either way.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -40,3 +40,13 @@ async def run_async(verb: Verb[T]) -> T:
     except StopIteration as done:
         value: T = done.value
         return value
+
+
+def settle_each(engine: Any, settlements: Sequence[tuple[str, int]]) -> Verb[None]:
+    """Settle several reservations, given their tokens and real costs: in one call, if the engine has one for it."""
+    together = getattr(engine, "settle_each", None)
+    if together is not None:
+        yield together(settlements)
+        return
+    for token, actual in settlements:
+        yield engine.settle(token, actual)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..algorithms import Limit
     from ..charge import ChargeSet
     from ..decision import Decision
+    from ..engines.verbs import Verb
     from ..errors import EngineError
 
 
@@ -47,8 +48,8 @@ class AskInstead(NamedTuple):
 Found: TypeAlias = "Decision | Redirect | AskInstead | Any"
 """An answer, another call, or a ticket: with a ticket the engine is called and the other hooks get the ticket."""
 
-Chore: TypeAlias = "Callable[[Any], Any]"
-"""`(engine)`: calls one of the engine's verbs in the background and returns its result."""
+Chore: TypeAlias = "Callable[[Any], Verb[Any]]"
+"""`(engine)`: a verb that calls the engine in the background."""
 
 
 class HitGuard(NamedTuple):

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import _fork
+from ..engines.verbs import run, run_async
 from ..errors import HeadgateError
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
     from .base import Chore, Guard
 
-AT_ONCE: Final = 128
-"""How many chores may be in flight at a time on an async engine."""
+AT_ONCE: Final = 4
+"""How many chores may be in flight at a time on an async engine; one of them may settle many chunks."""
 
 
 class ChoreThread:
@@ -64,7 +65,7 @@ class ChoreThread:
                 with self._working:
                     for chore in self._guard.chores():
                         with suppress(HeadgateError):
-                            chore(self._engine)
+                            run(chore(self._engine))
         except BaseException:  # A bug; the next `start` creates a new thread.
             self._runs = False
             raise
@@ -115,7 +116,7 @@ class ChoreTimer:
 
     async def _do(self, chore: Chore) -> bool:
         try:
-            await chore(self._engine)
+            await run_async(chore(self._engine))
         except HeadgateError:
             return False
         return True
@@ -138,4 +139,4 @@ def _do_until_one_fails(engine: Any, chores: Sequence[Chore]) -> None:
     """Stop at the first failure: someone is waiting for the engine to close."""
     with suppress(HeadgateError):
         for chore in chores:
-            chore(engine)
+            run(chore(engine))

@@ -10,7 +10,7 @@ checked under the same lock as the units, at every answer.
 
 **How many.** The key's recent demand during `AHEAD` of that time, at most `GROWTH` times the previous chunk. Near the
 limit it is less: at most one part in `PARTS` of what the store has left. If it would save fewer than `WORTHWHILE` hits,
-no chunk is taken, and the hit itself is sent to the store.
+no chunk is taken, and the hit itself is sent to the store. A key whose chunks go back hardly used rests for a while.
 
 **When the store has none left**, units of a bucket and of a sliding window become free one by one. Asking for each of
 them would mean asking all the time. So a node waits about half a lease, but no longer than an eighth of the time in
@@ -39,17 +39,21 @@ MAX_LENGTH_US: Final = 1_000_000
 OF_WINDOW: Final = 20
 NS_PER_US: Final = 900
 """A tenth less than there are: the clock of this node may be that much slower than the store's."""
-AHEAD: Final = (2, 3)
+AHEAD: Final = (5, 6)
 """For how much of its length a chunk should last."""
 GROWTH: Final = 4
-FEW_HITS: Final = 4
-"""Fewer hits than that say nothing about how many will come."""
+FEW_HITS: Final = 8
+"""Without a chunk, fewer hits than that say nothing about how many will come."""
 PARTS: Final = 8
-WORTHWHILE: Final = 8
-"""A chunk costs as much as a few hits, and as much again if it has to be given back."""
+WORTHWHILE: Final = 6
+"""A chunk costs as much as four hits, so this many should come out of it at least."""
+PAYS: Final = 8
+"""It costs as much again to give a chunk back, so this many should have been spent of it."""
+FIRST: Final = 16
+"""The first chunk of a key is not larger."""
 SMALL: Final = 64
-RESTS: Final = 8
-"""After a small chunk went back half unspent, the key is not leased for this many leases."""
+RESTS: Final = (0, 1, 2, 4, 8, 16)
+"""When a small chunk was not worth it, the key is not leased for so many leases: none at first, then more."""
 SPARE: Final = 2
 """So many are taken ahead where units come back one by one."""
 SWEEPS: Final = 4
@@ -88,7 +92,7 @@ class KeyChunk:
         "left",
         "left_at_sweep",
         "remaining",
-        "reset_after_us",
+        "resets_ns",
         "rests_until_ns",
         "sent_ns",
         "since_ns",
@@ -97,9 +101,10 @@ class KeyChunk:
         "until_ns",
         "used",
         "waits_until_ns",
+        "wasted",
     )
 
-    def __init__(self, now_ns: int, used: int, remaining: int) -> None:
+    def __init__(self, since_ns: int, used: int, remaining: int) -> None:
         self.left = 0
         """Units that are not spent."""
         self.until_ns = 0
@@ -108,16 +113,19 @@ class KeyChunk:
         self.sent_ns = 0
         self.remaining = remaining
         """What the store had left when it was last asked."""
-        self.reset_after_us = 0
+        self.resets_ns = 0
+        """When the key counts as unused, by that answer."""
         self.denied = False
         """Whether that was a denial."""
         self.contended_until_ns = 0
         """Until when it counts that it had none left."""
+        self.wasted = 0
+        """Which of `RESTS` is next: each wasted chunk adds two, and each other one takes one off."""
         self.rests_until_ns = 0
         """Until then its hits are asked for one by one."""
         self.waits_until_ns = 0
         """When it may be asked again."""
-        self.since_ns = now_ns
+        self.since_ns = since_ns
         self.used = used
         """Units that were asked for since then, besides those of the chunk."""
         self.last_size = 0
@@ -128,8 +136,12 @@ class KeyChunk:
     def close(self) -> Unspent | None:
         """End the chunk; what to give back, if anything."""
         left, spent = self.left, self.size - self.left
-        if spent < left and self.size < SMALL:
-            self.rests_until_ns = self.until_ns + RESTS * (self.until_ns - self.sent_ns)
+        if left and spent < max(left, PAYS) and self.size < SMALL:
+            length_ns = self.until_ns - self.sent_ns
+            self.rests_until_ns = self.until_ns + RESTS[self.wasted] * length_ns
+            self.wasted = min(self.wasted + 2, len(RESTS) - 1)
+        elif self.size and self.wasted:
+            self.wasted -= 1
         self.left = self.until_ns = self.size = 0
         self.used += spent
         if not left:
@@ -159,6 +171,7 @@ class LimitChunks:
         self._chance = random.Random(random.random())
         self._lock = threading.Lock()
         self._context = Context("lease", rule=rule)
+        self.noticing_since_ns = self.noticing_until_ns = self.noticed_as = 0
         self.retired = False
         """These are no longer maintained: nothing may be added."""
 
@@ -177,31 +190,37 @@ class LimitChunks:
             left = chunk.left - cost
             if left >= 0 and now_ns < chunk.until_ns:
                 chunk.left = left
-                reset_after_us = chunk.reset_after_us - (now_ns - chunk.sent_ns) // 1000
-                answer = (True, chunk.remaining + left, 0, max(0, reset_after_us), 0)
+                resets_us = (chunk.resets_ns - now_ns) // 1000
+                answer = (True, chunk.remaining + left, 0, resets_us if resets_us > 0 else 0, 0)
                 return Decision(key, self.limit, answer, self._context)
             if now_ns < chunk.waits_until_ns:
                 return self._wait(key, chunk, now_ns)
-            size = self._next_size(chunk, cost, now_ns)
+            size = self._next_size(chunk, key, cost, now_ns)
             if not size:
                 return cost
             over = chunk.close()
             chunk.asking_until_ns = now_ns + ASKING_NS
             return Wanted(chunk, size, now_ns, over)
 
-    def _next_size(self, chunk: KeyChunk, cost: int, now_ns: int) -> int:
+    def _begin_again(self, chunk: KeyChunk, key: str, now_ns: int) -> None:
+        """What was asked so long ago says nothing about now; a quiet key is not watched any more."""
+        chunk.since_ns, chunk.used = now_ns, 0
+        if not chunk.size and not chunk.wasted:
+            self.by_key.pop(key, None)
+
+    def _next_size(self, chunk: KeyChunk, key: str, cost: int, now_ns: int) -> int:
         """How many units to take for this cost and those to come; 0 if it is not worth it."""
         if chunk.denied or now_ns < chunk.asking_until_ns:
             return 0
         asked = chunk.used + chunk.size - chunk.left + cost
         passed_ns = now_ns - chunk.since_ns
-        if passed_ns > 2 * self._length_ns:  # What was asked before that says nothing about now.
-            chunk.since_ns, chunk.used = now_ns, 0
+        if passed_ns > 2 * self._length_ns:
+            self._begin_again(chunk, key, now_ns)
             return 0
-        if asked < FEW_HITS * cost or now_ns < chunk.rests_until_ns:
+        if (not chunk.size and asked < FEW_HITS * cost) or now_ns < chunk.rests_until_ns:
             return 0
         wanted = asked * self._ahead_ns // max(1, passed_ns)
-        most = max(GROWTH * chunk.last_size, 2 * WORTHWHILE * cost)
+        most = max(GROWTH * chunk.last_size, FIRST * cost)
         if wanted > chunk.remaining <= self._few:
             chunk.contended_until_ns = now_ns + 2 * self._length_ns
         if now_ns < chunk.contended_until_ns:
@@ -214,7 +233,7 @@ class LimitChunks:
         """The denial while the node waits for its turn."""
         chunk.contended_until_ns = now_ns + 2 * self._length_ns
         left_us = -(-(chunk.waits_until_ns - now_ns) // 1000)
-        reset_after_us = max(left_us, chunk.reset_after_us - (now_ns - chunk.sent_ns) // 1000)
+        reset_after_us = max(left_us, (chunk.resets_ns - now_ns) // 1000)
         return Decision(key, self.limit, (False, 0, left_us, reset_after_us, 0), self._context)
 
     def _begin_to_wait(self, chunk: KeyChunk, now_ns: int) -> None:
@@ -238,7 +257,8 @@ class LimitChunks:
             chunk.token, chunk.size, chunk.left = token, size, size - cost
             chunk.sent_ns, chunk.until_ns = sent_ns, until_ns
             chunk.since_ns, chunk.used, chunk.last_size = sent_ns, 0, size
-            chunk.remaining, chunk.reset_after_us = decision.answer[1], decision.answer[3]
+            chunk.remaining = decision.answer[1]
+            chunk.resets_ns = sent_ns + decision.answer[3] * 1000
             if chunk.remaining >= size:
                 chunk.contended_until_ns = 0
             self._begin_to_wait(chunk, sent_ns)
@@ -260,17 +280,22 @@ class LimitChunks:
             if decision is not None:
                 chunk.denied, chunk.remaining = True, decision.answer[1]
 
-    def hit(self, decision: Decision, cost: int) -> Decision:
+    def hit(self, chunk: KeyChunk, decision: Decision, cost: int) -> Decision:
         """The store was asked for a hit: learn from its answer, and tell how long a denial holds here."""
+        if decision.context.source != "engine":
+            return decision
         allowed, remaining, retry_after_us, reset_after_us, level = decision.answer
         with self._lock:
-            chunk = self.by_key.get(decision.key)
-            if chunk is None or decision.context.source != "engine":
+            if (
+                allowed and remaining >= SPARE and remaining >= chunk.size
+            ):  # There is no need to wait.
+                chunk.denied, chunk.remaining = False, remaining
+                chunk.used += cost
                 return decision
             now_ns = self._ticks()
             chunk.denied, chunk.remaining = not allowed, remaining
             if not chunk.size:
-                chunk.sent_ns, chunk.reset_after_us = now_ns, reset_after_us
+                chunk.sent_ns, chunk.resets_ns = now_ns, now_ns + reset_after_us * 1000
             if allowed:
                 chunk.used += cost
             elif remaining <= self._few:
@@ -305,9 +330,10 @@ class LimitChunks:
     def sweep(self) -> list[Unspent]:
         """Give back chunks that have ended or are idle."""
         unspent: list[Unspent] = []
+        now_ns = self._ticks()
         for key, chunk in list(self._filled.items()):
             with self._lock:
-                over = self._swept(chunk, self._ticks())
+                over = self._swept(chunk, now_ns)
                 if not chunk.left:
                     self._filled.pop(key, None)
             if over is not None:
@@ -331,12 +357,17 @@ class LimitChunks:
                     if not chunk.left and chunk.asking_until_ns <= oldest_ns:
                         self.by_key.pop(key, None)
 
-    def remember(self, key: str, cost: int, remaining: int) -> int:
-        """Begin to watch how much a key asks for; how many bytes that takes."""
+    def notice_anew(self, now_ns: int) -> None:
+        """Hits of keys that are not watched are counted from now on, under other names than before."""
+        self.noticing_since_ns, self.noticing_until_ns = now_ns, now_ns + 2 * self._length_ns
+        self.noticed_as = self._chance.getrandbits(60)
+
+    def watch(self, key: str, used: int, remaining: int) -> int:
+        """Begin to watch how much a key asks for, given what it did so far; how many bytes that takes."""
         with self._lock:
             if key in self.by_key or self.retired:
                 return 0
-            self.by_key[key] = KeyChunk(self._ticks(), cost, remaining)
+            self.by_key[key] = KeyChunk(self.noticing_since_ns, used, remaining)
         return RECORD_BYTES + getsizeof(key)
 
     def size(self) -> int:

@@ -126,7 +126,8 @@ class FallbackGuard(Guard):
 
     def note_answer(self, asked_ns: int, request: ChargeSet, decision: Decision) -> Decision:
         """Record an answer of the store; a fallback starts from the remaining units it reports."""
-        self.breaker.answered(asked_ns)
+        if not self.breaker.calm:
+            self.breaker.answered(asked_ns)
         for one in decision.rules:
             if self.policy(one.rule) == "fallback":
                 if self._members.join is not None:

@@ -16,8 +16,9 @@ from weakref import WeakSet
 
 from .._fork import remember
 from ..charge import require_costs
-from ..engines.verbs import run, run_async
+from ..engines.verbs import run, run_async, settle_each
 from ..errors import EngineError, EngineTimeout
+from .local_counts import Deferred
 from .recovery import ProbePause, recover
 from .shell import AsyncGuardedEngine, GuardedEngine
 
@@ -49,8 +50,8 @@ class _Verbs:
         return cast("FallbackGuard", self.guard)
 
     def _decide(self, requests: Sequence[ChargeSet]) -> Verb[list[Decision]]:
-        guard = self._fallback
-        asked_ns = guard.breaker.ask()
+        guard, breaker = self._fallback, self._fallback.breaker
+        asked_ns = breaker.ticks() if breaker.calm else breaker.ask()
         if not asked_ns:
             return [guard.answer(request, guard.not_asked()) for request in requests]
         try:
@@ -80,6 +81,14 @@ class _Verbs:
         guard.wake()
         return bool(found)
 
+    def _settle_each(self, settlements: Sequence[tuple[str, int]]) -> Verb[None]:
+        guard = self._fallback
+        elsewhere = [one for one in settlements if guard.local.settle(one[0], one[1:]) is None]
+        if elsewhere:
+            call = settle_each(self._engine, elsewhere)
+            yield from self._give_back_by(call, [Deferred("settle", one) for one in elsewhere])
+        guard.wake()
+
     def _release(self, key: str, limit: Limit, token: str, rule: str | None) -> Verb[None]:
         if not self._fallback.local.release(key, limit, token, rule):
             yield from self._give_back("release", key, limit, token, rule)
@@ -103,18 +112,28 @@ class _Verbs:
 
     def _give_back(self, verb: str, *args: object) -> Verb[Any]:
         """Give something back to the store, or queue it for later; with `on_error: raise` the error is raised."""
+
+        def call() -> Verb[Any]:
+            result = yield getattr(self._engine, verb)(*args)
+            return result
+
+        return (yield from self._give_back_by(call(), [Deferred(verb, args)]))
+
+    def _give_back_by(self, call: Verb[Any], deferred: Sequence[Deferred]) -> Verb[Any]:
+        """`_give_back` with any call; `deferred` does the same later."""
         guard = self._fallback
         asked_ns = guard.breaker.ask()
         try:
             if not asked_ns:
                 raise guard.not_asked()
-            result = yield getattr(self._engine, verb)(*args)
+            result = yield from call
         except EngineError as error:
             if asked_ns:
                 guard.note_failure(asked_ns, error)
             if guard.policy(None) == "raise" or not error.transient:
                 raise
-            guard.local.later(verb, *args)
+            for one in deferred:
+                guard.local.later(one.verb, *one.args)
             guard.wake()
             return True
         guard.breaker.answered(asked_ns)

@@ -20,22 +20,24 @@ import secrets
 import threading
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from itertools import count
-from operator import methodcaller
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 from .. import _fork
 from ..charge import ChargeSet, ReadyCharge
 from ..charge_kind import ChargeKind
 from ..decision import Decision
+from ..engines.verbs import settle_each
 from .base import AskInstead, Found, Guard, HitGuard
-from .chunks import SWEEPS, LimitChunks, Wanted
+from .chunks import FEW_HITS, SWEEPS, LimitChunks, Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..algorithms import Limit
     from ..clock import Clock
+    from ..engines.verbs import Verb
     from .base import Chore
     from .chunks import Unspent
 
@@ -46,6 +48,11 @@ FORGETTING: Final = 32
 MAX_LIMITS: Final = 4_096
 MAX_BYTES: Final = 33_554_432
 """What is remembered of all keys may take up so much; the others are asked for one by one."""
+MAX_NOTICED: Final = 65_536
+TOGETHER: Final = 32
+"""So many chunks are given back in one call; more would keep others waiting."""
+
+T = TypeVar("T")
 
 
 class LeaseTotals(NamedTuple):
@@ -70,10 +77,15 @@ class Leases(Guard):
         self._clock = clock
         self._lock = threading.Lock()
         self._limits: dict[tuple[Limit, str | None], LimitChunks] = {}
-        self._due: deque[Chore] = deque()
+        self._unsettled: deque[tuple[str, int]] = deque()
+        """Chunks to give back: what names each, and what was spent of it."""
+        self._unheard: deque[ChargeSet] = deque()
+        """Requests for chunks that got no answer."""
         self._bytes = 0
         """At least what is remembered takes up: what was forgotten since the last sweep is still counted."""
         self._taken = self._returned = self._sweeps = 0
+        self._noticed: dict[int, int] = {}
+        """How often keys that are not watched were hit lately, by hashes: two that are equal only seem busier."""
         self._begin()
         _fork.remember(self)
 
@@ -84,7 +96,8 @@ class Leases(Guard):
     def after_fork(self) -> None:
         """The units belong to the parent: the child must neither spend them nor give them back."""
         self._lock = threading.Lock()
-        self._due.clear()
+        self._unsettled.clear()
+        self._unheard.clear()
         self._begin()
         for chunks in self._limits.values():
             chunks.after_fork()
@@ -114,12 +127,14 @@ class Leases(Guard):
 
         def after(decision: Decision, cost: int) -> Decision:
             nonlocal chunks
-            told = chunks.hit(decision, cost)
-            if decision.answer[0] and decision.key not in chunks.by_key:
+            chunk = chunks.by_key.get(decision.key)
+            if chunk is not None:
+                return chunks.hit(chunk, decision, cost)
+            if decision.answer[0]:
                 if chunks.retired:
                     chunks = self._chunks_of(limit, rule)
-                self._remember(chunks, decision, cost)
-            return told
+                self._notice(chunks, decision, cost)
+            return decision
 
         return HitGuard(before, after)
 
@@ -170,7 +185,7 @@ class Leases(Guard):
 
         def failed() -> None:
             chunks.not_granted(wanted, None)
-            self._due.append(methodcaller("withdraw", request))
+            self._unheard.append(request)
 
         return AskInstead(request, answered, failed, ticket=cost)
 
@@ -182,19 +197,29 @@ class Leases(Guard):
         if not decision:
             return None
         if decision.token is not None:
-            self._due.append(methodcaller("settle", decision.token, cost))
+            self._unsettled.append((decision.token, cost))
         told = chunks.told(decision, wanted.size, cost)
         context = decision.context._replace(token=None)
         return Decision(told.key, told.limited_by, told.answer, context)
 
-    def _remember(self, chunks: LimitChunks, decision: Decision, cost: int) -> None:
+    def _notice(self, chunks: LimitChunks, decision: Decision, cost: int) -> None:
+        """Count the hits of a key that is not watched yet. Most keys are quiet, and a number is all they take up."""
+        now_ns = self._clock.ticks()
+        if now_ns >= chunks.noticing_until_ns:
+            chunks.notice_anew(now_ns)
+        if len(self._noticed) >= MAX_NOTICED:
+            self._noticed = {}
+        name = hash(decision.key) ^ chunks.noticed_as
+        self._noticed[name] = hits = self._noticed.get(name, 0) + 1
+        if hits >= FEW_HITS and type(cost) is int and cost > 0:
+            self._watch(chunks, decision, hits * cost)
+
+    def _watch(self, chunks: LimitChunks, decision: Decision, used: int) -> None:
         """Watch from now on how much a key asks for, if there is room."""
-        if type(cost) is not int or cost < 1:
-            return
         if self._bytes > MAX_BYTES:
             self.sweep()
         if self._bytes <= MAX_BYTES:
-            self._bytes += chunks.remember(decision.key, cost, decision.answer[1])
+            self._bytes += chunks.watch(decision.key, used, decision.answer[1])
 
     def sweep(self) -> None:
         """Give back what has ended or is idle; now and then, forget unused keys."""
@@ -209,7 +234,7 @@ class Leases(Guard):
     def _give_back(self, unspent: Iterable[Unspent]) -> None:
         for token, spent, left in unspent:
             self._returned += left
-            self._due.append(methodcaller("settle", token, spent))
+            self._unsettled.append((token, spent))
 
     def resetting(self, key: str) -> None:
         """See `Guard.resetting`."""
@@ -222,7 +247,7 @@ class Leases(Guard):
 
     def chore_pause(self) -> float | None:
         """See `Guard.chore_pause`."""
-        if self._due:
+        if self._unsettled or self._unheard:
             return 0
         used = [chunks.length_us for chunks in list(self._limits.values()) if chunks.by_key]
         return min(used) / SWEEPS / 1_000_000 if used else None
@@ -230,17 +255,28 @@ class Leases(Guard):
     def chores(self) -> list[Chore]:
         """See `Guard.chores`."""
         self.sweep()
-        return self._taken_from_due()
+        return self._due()
 
     def last_chores(self) -> list[Chore]:
         """See `Guard.last_chores`."""
         for chunks in list(self._limits.values()):
             self._give_back(chunks.close_all())
-        return self._taken_from_due()
+        return self._due()
 
-    def _taken_from_due(self) -> list[Chore]:
-        due: list[Chore] = []
-        with suppress(IndexError):
-            while True:
-                due.append(self._due.popleft())
-        return due
+    def _due(self) -> list[Chore]:
+        unsettled = list(_drained(self._unsettled))
+        due: list[Chore] = [
+            partial(settle_each, settlements=unsettled[place : place + TOGETHER])
+            for place in range(0, len(unsettled), TOGETHER)
+        ]
+        return due + [partial(_withdraw, request=one) for one in _drained(self._unheard)]
+
+
+def _withdraw(engine: Any, request: ChargeSet) -> Verb[None]:
+    yield engine.withdraw(request)
+
+
+def _drained(queue: deque[T]) -> Iterator[T]:
+    with suppress(IndexError):
+        while True:
+            yield queue.popleft()

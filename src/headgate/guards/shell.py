@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ..decision import Decision
 from ..engines.base import AsyncEngine, AsyncHit, Engine, Hit, Hooks, hooked
-from ..engines.verbs import Verb, run, run_async
+from ..engines.verbs import Verb, run, run_async, settle_each
 from ..errors import EngineError
 from .base import AskInstead, Guard, Redirect, Variants, cost_as_ticket
 from .chores import ChoreThread, ChoreTimer
@@ -59,8 +59,7 @@ class _Shell(Generic[H]):
 
     def describe(self) -> EngineDescription:
         """See `Engine.describe`."""
-        described: EngineDescription = self._engine.describe()
-        return described
+        return cast("EngineDescription", self._engine.describe())
 
     def scoped(self, namespace: str) -> Self:
         """See `Engine.scoped`."""
@@ -118,18 +117,6 @@ class _Shell(Generic[H]):
         hit: Any = remembered(self._redirected, found.limit, found.rule, self._engine.bind)
         return hit(key, cost)
 
-    def _ask_instead(self, found: AskInstead) -> Verb[Decision | None]:
-        """Send another request instead of the hit; `None` if the guard cannot use the answer."""
-        try:
-            (decision,) = yield self._engine.decide([found.request])
-        except BaseException:
-            found.failed()
-            self._chores.start()
-            raise
-        answer = found.answered(decision)
-        self._chores.start()
-        return answer
-
     def decide(self, requests: Sequence[ChargeSet]) -> Any:
         """See `Engine.decide`."""
         return self._run(self._decide(requests))
@@ -137,6 +124,10 @@ class _Shell(Generic[H]):
     def settle(self, token: str, actual: int | Sequence[int]) -> Any:
         """See `Engine.settle`."""
         return self._run(self._settle(token, actual))
+
+    def settle_each(self, settlements: Sequence[tuple[str, int]]) -> Any:
+        """`settle` for several reservations, in as few calls as possible; whether they existed is not told."""
+        return self._run(self._settle_each(settlements))
 
     def withdraw(self, request: ChargeSet) -> Any:
         """See `Engine.withdraw`."""
@@ -191,6 +182,13 @@ class _Shell(Generic[H]):
             return found
         finally:
             self.guard.settled(token)
+
+    def _settle_each(self, settlements: Sequence[tuple[str, int]]) -> Verb[None]:
+        try:
+            yield from settle_each(self._engine, settlements)
+        finally:
+            for token, _ in settlements:
+                self.guard.settled(token)
 
     def _withdraw(self, request: ChargeSet) -> Verb[None]:
         try:
@@ -248,7 +246,7 @@ class GuardedEngine(_Shell[Hit]):
             if kind is Redirect:
                 return instead(found, key, cost)
             if kind is AskInstead:
-                answer = run(self._ask_instead(found))
+                answer = self._ask_instead(found)
                 if answer is not None:
                     return answer
                 found = found.ticket
@@ -261,6 +259,18 @@ class GuardedEngine(_Shell[Hit]):
             return decision if after is None else after(decision, found)
 
         return hit
+
+    def _ask_instead(self, found: AskInstead) -> Decision | None:
+        """Send another request instead of the hit; `None` if the guard cannot use the answer."""
+        try:
+            (decision,) = self._engine.decide([found.request])
+        except BaseException:
+            found.failed()
+            self._chores.start()
+            raise
+        answer = found.answered(decision)
+        self._chores.start()
+        return answer
 
     def bind_run(self, limit: Limit, rule: str | None = None) -> HitRun | None:
         """See `Engine.bind_run`."""
@@ -360,16 +370,19 @@ class AsyncGuardedEngine(_Shell[AsyncHit]):
     ) -> Decision:
         """The answer to the replacement request, or to the hit if the guard cannot use that."""
         try:
-            answer = await run_async(self._ask_instead(found))
-        except EngineError as error:
-            if hooks is None or hooks.failed is None:
+            (decision,) = await self._engine.decide([found.request])
+        except BaseException as error:
+            found.failed()
+            self._chores.start()
+            if hooks is None or hooks.failed is None or not isinstance(error, EngineError):
                 raise
             return hooks.failed(error, ticket)
+        answer = found.answered(decision)
+        self._chores.start()
         if answer is not None:
             return answer if hooks is None else hooks.after(answer, ticket)
-        answer = hit(found.ticket)
-        decision: Decision = answer if isinstance(answer, Decision) else await answer
-        return decision
+        asked = hit(found.ticket)
+        return asked if isinstance(asked, Decision) else cast("Decision", await asked)
 
     def bind_hooked(self, limit: Limit, rule: str | None, hooks: Hooks) -> HookedHit:
         """See `AsyncEngine.bind_hooked`. The engine calls the hooks of both layers, so a hit needs no task."""

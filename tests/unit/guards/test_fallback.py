@@ -244,6 +244,25 @@ class TestReservations:
         outage.end()
         assert outage.used("k") == 3
 
+    def test_several_reservations_are_settled_together_wherever_they_were_made(
+        self, outage: Outage
+    ) -> None:
+        engine: Any = outage.limiter.engine
+
+        def reserve(name: str) -> None:
+            request = ChargeSet((Charge(name, MINUTE, 4),), reserve_us=60_000_000, token=name)
+            assert engine.decide([request])[0]
+
+        reserve("before")
+        reserve("long before")
+        engine.settle_each([("long before", 3)])
+        assert outage.used("long before") == 3
+        outage.begin()
+        reserve("meanwhile")
+        engine.settle_each([("before", 1), ("meanwhile", 2)])
+        outage.end()
+        assert (outage.used("before"), outage.used("meanwhile")) == (1, 2)
+
     def test_a_reservation_the_store_may_have_made_is_given_back(
         self, outage: Outage, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -114,6 +114,11 @@ class AsyncRedisEngine(Shell):
 
     async def decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
         """Decide each request, all or nothing."""
+        operations = self._operations
+        if len(requests) == 1 and not operations.clustered:
+            state = self._loops.get(get_running_loop()) or self._state()
+            part = operations.codec.part(requests[0])
+            return [await state.batchers[0].ask(operations, part)]
         return await self._decide(requests)
 
     async def _decide(
@@ -134,6 +139,10 @@ class AsyncRedisEngine(Shell):
     async def settle(self, token: str, actual: int | Sequence[int]) -> bool:
         """Correct a reservation to the actual cost, once."""
         return await run_async(self._settle(token, actual))
+
+    async def settle_each(self, settlements: Sequence[tuple[str, int]]) -> None:
+        """`settle` for several reservations; whether they existed is not told."""
+        await run_async(self._settle_each(settlements))
 
     async def withdraw(self, request: ChargeSet) -> None:
         """Give back what a request has reserved, or will have."""

@@ -62,7 +62,7 @@ class PendingBatch(list[Waiting]):
         codec, form = self[0][2].codec, self.form
         try:
             if form is None:
-                codec.check(reply, sum([len(waiting[1].keys) for waiting in self]))
+                codec.check(reply, sum([len(waiting[1].rules) for waiting in self]))
             elif (answers := codec.plain_answers(reply, len(self))) is not None:
                 self._answer_alike(form, answers)
                 return []
@@ -101,7 +101,7 @@ class PendingBatch(list[Waiting]):
                         if hooks is not None:
                             decision = hooks.after(decision, part.ticket)
                         future.set_result(decision)
-            at += NUMBERS_PER_STEP * len(part.keys)
+            at += NUMBERS_PER_STEP * len(part.rules)
         return stale
 
     def leave_out_gone(self) -> bool:

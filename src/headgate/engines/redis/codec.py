@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 import struct
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...algorithms import CalendarWindow, Concurrency
@@ -135,15 +136,18 @@ class Codec:
         name: str | None = None,
     ) -> PackedRequest:
         """Pack one request. `now_us` is the store's time if it is known, `name` the name of its reservation."""
-        steps = [(charge, limit) for charge in request.charges for limit in charge.limits]
-        names = tuple(self.state_name(charge.key, limit, charge.rule) for charge, limit in steps)
-        rules = tuple(self.rule(limit, now_us) for _, limit in steps)
+        names: list[bytes] = []
+        rules: list[bytes] = []
+        for charge in request.charges:
+            for limit in charge.limits:
+                names.append(self.state_name(charge.key, limit, charge.rule))
+                rules.append(self.rule(limit, now_us))
         token = name or request.token or (secrets.token_hex(16) if request.reserve_us else None)
         record = None
         if request.reserve_us and token is not None:
             record = self.keys.reservation(self.keys.tag(request.charges[0].key), token)
         holder = None if request.reserve_us else request.token
-        return PackedRequest(request, names, rules, token, holder, record, look)
+        return PackedRequest(request, tuple(names), tuple(rules), token, holder, record, look)
 
     def take_command(self, words: Words, form: PlainTemplate, names: Sequence[bytes]) -> list[Any]:
         """The call that takes one unit for each of these names, starting with these words."""
@@ -205,18 +209,14 @@ class Codec:
             texts.append(part.holder.encode())
         if part.record is not None:
             texts.append(part.record)
-        numbers_of_charges = [
-            bytes((number,)) if request.reserve_us else b""
-            for number, charge in enumerate(request.charges, 1)
-            for _ in charge.limits
-        ]
-        steps = [
-            _packed_step(rules.setdefault(rule, len(rules) + 1), charge) + which
-            for rule, (charge, _), which in zip(
-                part.rules, part.steps, numbers_of_charges, strict=True
-            )
-        ]
-        return b"".join([bytes((len(steps), options)), *numbers, *steps])
+        packed = [bytes((len(part.rules), options)), *numbers]
+        its_rules = iter(part.rules)
+        for number, charge in enumerate(request.charges, 1):
+            for rule in islice(its_rules, len(charge.limits)):
+                packed.append(_packed_step(rules.setdefault(rule, len(rules) + 1), charge))
+                if request.reserve_us:
+                    packed.append(bytes((number,)))
+        return b"".join(packed)
 
     def usage_command(
         self,
@@ -286,6 +286,8 @@ class Codec:
             _require_decided(part, first)
             return None
         request = part.request
+        if len(part.keys) == len(request.charges) == 1 and not request.wait_us:
+            return self._only_decision(part, reply, at)
         places = range(at, at + NUMBERS_PER_STEP * len(part.keys), NUMBERS_PER_STEP)
         decisions = [
             _decision(
@@ -300,6 +302,14 @@ class Codec:
         if part.token is not None and not denied:
             more["token"] = self.full_token(part)
         return combined(decisions, **more)
+
+    def _only_decision(self, part: PackedRequest, reply: Reply, at: int) -> Decision:
+        """`decision` where one limit is asked: a shorter way to the same."""
+        (charge,) = part.request.charges
+        receipt = _receipt(reply, at) if self._receipts else None
+        passed = reply[at] == 1 or charge.kind is ChargeKind.SHADOW
+        token = self.full_token(part) if passed else None
+        return _decision(charge, charge.limits[0], reply, at, receipt, token=token)
 
     def full_token(self, part: PackedRequest) -> str | None:
         """The token that the caller gets; on Cluster it also contains the slot of the record."""
@@ -385,12 +395,19 @@ def _receipt(reply: Reply, at: int) -> Receipt | None:
 
 
 def _decision(
-    charge: Charge, limit: Limit, reply: Reply, at: int, receipt: Receipt | None
+    charge: Charge,
+    limit: Limit,
+    reply: Reply,
+    at: int,
+    receipt: Receipt | None,
+    *,
+    token: str | None = None,
 ) -> Decision:
     allowed, remaining, retry_after_us, reset_after_us, level = reply[at : at + 5]
     answer: Answer = (allowed == 1, remaining, retry_after_us, reset_after_us, level)
     context = ENGINE
-    if charge.rule is not None or charge.kind is ChargeKind.SHADOW or receipt is not None:
-        source: Source = "shadow" if charge.kind is ChargeKind.SHADOW else "engine"
-        context = Context(source, rule=charge.rule, receipt=receipt)
+    is_shadow = charge.kind is ChargeKind.SHADOW
+    if charge.rule is not None or is_shadow or receipt is not None or token is not None:
+        source: Source = "shadow" if is_shadow else "engine"
+        context = Context(source, rule=charge.rule, token=token, receipt=receipt)
     return Decision(charge.key, limit, answer, context)

@@ -210,8 +210,21 @@ class Operations:
         if len(used) > 1 and 0 < sum(len(charges) for _, charges in records) != len(used):
             raise other_charges(len(used))
         return [
-            self._settle(record, [used[one] for one in charges] if len(used) > 1 else used)
+            self._settle((record,), [used[one] for one in charges] if len(used) > 1 else used)
             for record, charges in ((one.name, one.charges or range(len(used))) for one in records)
+        ]
+
+    def settle_each(self, settlements: Sequence[tuple[str, int]]) -> list[RoutedCommand]:
+        """Settle several reservations, those of a slot in one call."""
+        by_slot: dict[int, list[tuple[bytes, int]]] = {}
+        for token, actual in settlements:
+            (used,) = require_costs(actual)
+            for name, _ in self.codec.records(token):
+                slot = slot_of(name) if self.clustered else 0
+                by_slot.setdefault(slot, []).append((name, used))
+        return [
+            self._settle(tuple(name for name, _ in some), [used for _, used in some])
+            for some in by_slot.values()
         ]
 
     def settled(self, replies: Sequence[object], actual: int | Sequence[int]) -> bool:
@@ -233,11 +246,13 @@ class Operations:
             records = [
                 keys.reservation(tag, one.name) for tag, one in zip(tags, groups, strict=True)
             ]
-        return [self._settle(record, (0,), REFUSE_US) for record in records]
+        return [self._settle((record,), (0,), REFUSE_US) for record in records]
 
-    def _settle(self, record: bytes, used: Sequence[int], refuse_us: int = 0) -> RoutedCommand:
+    def _settle(
+        self, records: tuple[bytes, ...], used: Sequence[int], refuse_us: int = 0
+    ) -> RoutedCommand:
         body = self.codec.head() + struct.pack(f"<{len(used) + 1}d", refuse_us, *used)
-        return self._call("settle", (record,), body)
+        return self._call("settle", records, body)
 
     def leave_line(self, decision: Decision) -> RoutedCommand | None:
         """Give back a place in line; `None` if the decision has none."""

@@ -115,6 +115,10 @@ class Shell:
             replies.append(reply)
         return self._operations.settled(replies, actual)
 
+    def _settle_each(self, settlements: Sequence[tuple[str, int]]) -> Verb[None]:
+        for command in self._operations.settle_each(settlements):
+            yield self._surely(command)
+
     def _withdraw(self, request: ChargeSet) -> Verb[None]:
         for command in self._operations.withdraw(request):
             yield self._surely(command)

@@ -165,6 +165,10 @@ class RedisEngine(Shell):
         """Correct a reservation to the actual cost, once."""
         return run(self._settle(token, actual))
 
+    def settle_each(self, settlements: Sequence[tuple[str, int]]) -> None:
+        """`settle` for several reservations; whether they existed is not told."""
+        run(self._settle_each(settlements))
+
     def withdraw(self, request: ChargeSet) -> None:
         """Give back what a request has reserved, or will have."""
         run(self._withdraw(request))

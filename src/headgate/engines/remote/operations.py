@@ -12,6 +12,8 @@ from ..redis.sending import RoutedCommand
 from .codec import COMMAND
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...charge import ChargeSet
     from ...errors import EngineError
     from ..base import Usage
@@ -26,6 +28,10 @@ class RemoteOperations(Operations):
     """The engine's verbs, for one namespace, as nodes know them."""
 
     command: ClassVar[bytes] = COMMAND
+
+    def settle_each(self, settlements: Sequence[tuple[str, int]]) -> list[RoutedCommand]:
+        """Settle several reservations, each in a call of its own."""
+        return [one for settlement in settlements for one in self.settle(*settlement)]
 
     def withdraw(self, request: ChargeSet) -> list[RoutedCommand]:
         """Give back what a request has reserved, wherever that is."""

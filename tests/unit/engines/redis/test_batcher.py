@@ -240,3 +240,13 @@ def test_few_requests_go_in_one_call_and_many_in_two_halves(asked: int, sent: li
         assert [len(names) for names in store.sent] == sent
 
     in_a_loop(main)
+
+
+def test_plain_requests_and_others_go_in_separate_calls_in_their_order() -> None:
+    async def main() -> None:
+        store = Store()
+        asked = [store.ask(plain(name) if name.islower() else FakePart(name)) for name in "abXcYdZ"]
+        assert await asyncio.gather(*asked) == list("abXcYdZ")
+        assert store.sent == [list("abcd"), list("XYZ")]
+
+    in_a_loop(main)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.algorithms import TokenBucket
+from headgate.algorithms import FixedWindow, TokenBucket
 from headgate.charge import Charge, ChargeSet
 from headgate.engines._watch import MAX_OPEN
 from headgate.engines.memory import MemoryEngine
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headgate import Engine
-    from tests.servers.redis import RedisServer
+    from tests.servers.redis import Cluster, RedisServer
 
 pytestmark = pytest.mark.slow
 NOW_US = 1_800_000_000_000_000
@@ -123,3 +123,49 @@ def test_beyond_what_is_kept_apart_both_engines_lose_the_same(
     taken = number * limit.emission // 256
     passed_us = memory_clock.now_us() - NOW_US
     assert memory.usage("key", limit).answer[3] >= taken - passed_us
+
+
+def test_reservations_settled_in_one_call_are_settled_as_one_by_one(
+    engine: RedisEngine, clock: ManualClock
+) -> None:
+    """Of one key and of others, at any cost, twice, and under a name that nobody has."""
+    limit = TokenBucket(1_000, 100 * SECOND_US)
+    memory_clock = ManualClock(NOW_US / SECOND_US)
+    memory = MemoryEngine(clock=memory_clock)
+    for name in range(30):
+        for each, time in ((engine, clock), (memory, memory_clock)):
+            charge = Charge(f"key {name % 3}", limit, 20)
+            request = ChargeSet((charge,), reserve_us=60 * SECOND_US, token=f"{name}")
+            assert each.decide([request])[0]
+            time.advance(us=10_000)
+    settlements = [(f"{name}", 3 * name % 25) for name in (7, 21, 1, *range(31), 5)]
+    engine.settle_each(settlements)
+    for settlement in settlements:
+        memory.settle(*settlement)
+    for key in ("key 0", "key 1", "key 2"):
+        assert engine.usage(key, limit) == memory.usage(key, limit)
+    assert not engine.settle("7", 0)
+
+
+def test_a_state_that_is_not_ours_does_not_keep_others_from_being_settled(
+    engine: RedisEngine, redis_server: RedisServer
+) -> None:
+    for key in ("bad", "key"):
+        request = ChargeSet((Charge(key, LIMIT, 5),), reserve_us=60 * SECOND_US, token=key)
+        assert engine.decide([request])[0]
+    redis_server.call("SET", STATE.replace("=key", "=bad"), "something else")
+    engine.settle_each([("bad", 0), ("key", 1)])
+    assert engine.usage("key", LIMIT).used == 1
+
+
+@on_flavours("redis_cluster", "redis-7.0")
+def test_reservations_of_several_slots_are_settled_together(redis_cluster: Cluster) -> None:
+    engine = RedisEngine(redis_cluster.url)
+    limit = FixedWindow(10, 3_600 * SECOND_US)
+    tokens = []
+    for number in range(20):
+        request = ChargeSet((Charge(f"together {number}", limit, 5),), reserve_us=60 * SECOND_US)
+        tokens.append(str(engine.decide([request])[0].token))
+    engine.settle_each([(token, 2) for token in tokens])
+    assert {engine.usage(f"together {number}", limit).used for number in range(20)} == {2}
+    engine.close()
