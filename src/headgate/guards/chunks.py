@@ -286,9 +286,7 @@ class LimitChunks:
             return decision
         allowed, remaining, retry_after_us, reset_after_us, level = decision.answer
         with self._lock:
-            if (
-                allowed and remaining >= SPARE and remaining >= chunk.size
-            ):  # There is no need to wait.
+            if allowed and remaining >= max(SPARE, chunk.size):  # There is no need to wait.
                 chunk.denied, chunk.remaining = False, remaining
                 chunk.used += cost
                 return decision
