@@ -128,7 +128,7 @@ def test_an_emptied_store_learns_what_a_program_had_admitted(
     with Limiter(eu.store.url, regions=EU) as limiter:
         limit = merged(limiter, "emptied")
         assert all(limit.hit() for _ in range(20))
-        eu.store.call("FLUSHALL")
+        eu.store.empty()
         wait_until(lambda: limit.stats().remaining == 80, "it is charged again", within_s=WITHIN_S)
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.servers.fixtures import installed
 from tests.servers.process import HOST, free_ports, wait_until
-from tests.servers.redis import standalone
+from tests.service.region_stores import store_place
 from tests.service.running import service
 from tests.service.test_regions import status_of
 
@@ -33,12 +32,12 @@ WITHIN_S = 60.0
 
 
 @contextmanager
-def two_regions(folder: Path) -> Iterator[tuple[Service, Service]]:
-    """Two services with a Redis each."""
+def two_regions(folder: Path, store: str) -> Iterator[tuple[Service, Service]]:
+    """Two services, each with a server of this kind, and nothing else."""
     rules = folder / "rules.yaml"
     rules.write_text(RULES)
     ports = free_ports(2)
-    with installed(), standalone("redis-7.0") as first, standalone("redis-7.0") as second:
+    with store_place(store) as first, store_place(store) as second:
 
         def one(region: str, other: str, url: str, port: int, to: int) -> Any:
             options = ["--engine", url, "--resp-port", str(port), "--rules", str(rules)]
@@ -67,9 +66,10 @@ def figure(one: Service, name: str) -> float:
 
 
 @pytest.mark.heavy
-def test_people_see_where_rights_came_from_and_went(tmp_path: Path) -> None:
+@pytest.mark.parametrize("store", ["redis", "etcd"])
+def test_people_see_where_rights_came_from_and_went(tmp_path: Path, store: str) -> None:
     """Of a window of ten seconds: the next one is tried if it ends meanwhile."""
-    with two_regions(tmp_path) as (eu, us):
+    with two_regions(tmp_path, store) as (eu, us):
         seen: dict[str, Any] = {}
 
         def moved() -> bool:

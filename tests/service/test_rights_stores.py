@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,40 +16,24 @@ from headgate.regions.escrow_guard import window_of
 from headgate.regions.opening import keeps_rights, open_rights_store
 from headgate.regions.settings import read_regions
 from headgate.regions.taken_back import TakenBack
-from tests.servers.etcd import etcd
-from tests.servers.fixtures import installed
-from tests.servers.redis import standalone
+from tests.service.region_stores import StorePlace, store_place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from headgate.regions.rights_steps import RightsSteps
 
 LIMIT: Any = FixedWindow(90, 3_600_000_000).across_regions("escrow")
 
 
-@dataclass
-class Place:
-    """A server that keeps rights."""
-
-    url: str
-    empty: Callable[[], object]
-
-
 @pytest.fixture(scope="module", params=["redis", "etcd"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    if request.param == "redis":
-        with installed(), standalone("redis-7.0") as server:
-            yield Place(server.url, lambda: server.call("FLUSHALL"))
-        return
-    with installed(), etcd(1) as servers:
-        everything = {"key": "AA==", "range_end": "AA=="}
-        (node,) = servers.nodes
-        yield Place(f"etcd://{servers.hosts}", lambda: node.call("/v3/kv/deleterange", everything))
+def place(request: pytest.FixtureRequest) -> Iterator[StorePlace]:
+    with store_place(request.param) as started:
+        yield started
 
 
 @contextlib.asynccontextmanager
-async def two_stores(place: Place) -> AsyncIterator[tuple[RightsSteps, RightsSteps]]:
+async def two_stores(place: StorePlace) -> AsyncIterator[tuple[RightsSteps, RightsSteps]]:
     """Of two nodes of a region."""
     async with contextlib.AsyncExitStack() as stack:
         made = []
@@ -74,7 +57,7 @@ def grant(store: RightsSteps, id_: str, units: int, giver: str = "us") -> Record
     )
 
 
-def test_a_grant_counts_once_whoever_brings_it_and_however_often(place: Place) -> None:
+def test_a_grant_counts_once_whoever_brings_it_and_however_often(place: StorePlace) -> None:
     async def main() -> None:
         async with two_stores(place) as (first, second):
             assert first.epoch == second.epoch
@@ -98,7 +81,7 @@ def test_a_grant_counts_once_whoever_brings_it_and_however_often(place: Place) -
 
 
 def test_a_store_that_lost_everything_has_another_epoch_and_refuses_older_grants(
-    place: Place,
+    place: StorePlace,
 ) -> None:
     async def main() -> None:
         async with two_stores(place) as (first, second):

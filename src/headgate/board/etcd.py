@@ -28,8 +28,7 @@ from urllib.parse import quote, unquote
 from ..engines.etcd.history import CompactionPlan
 from ..engines.etcd.kind import etcd_module
 from ..engines.etcd.options import EtcdOptions, parse_url
-from ..engines.etcd.transactions import ChangedAt, Delete, NotDone, Put, Rejected, Unsure, end_of
-from ..errors import EngineError
+from ..engines.etcd.transactions import ChangedAt, Delete, NotDone, Put, Unsure, end_of, explained
 from .model import Totals
 from .rows import (
     packed_choice,
@@ -44,7 +43,7 @@ from .rows import (
 from .store import MAX_AGREED, BoardPull, BoardPush, Counts, NodeRow, StoredChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..clock import Clock
     from ..engines.etcd.client import AsyncEtcdClient
@@ -102,7 +101,7 @@ class EtcdBoardStore:
     async def exchange(self, push: BoardPush) -> BoardPull:
         """Bring this node's part and take the others' along, in one transaction."""
         paths = self._paths
-        with _explained():
+        with explained():
             sent_us = self._clock.now_us()
             brought = await self._brought(push, sent_us)
             known: list[Condition] = [
@@ -158,7 +157,7 @@ class EtcdBoardStore:
         """Keep a value under a name, or remove it."""
         key = self._paths.kept + name
         row = Delete(key) if value is None else Put(key, _packed_kept(value, until_us))
-        with _explained():
+        with explained():
             before = await self._client.replace(key, [row, Put(self._paths.kept_revision, b"")])
         return None if before is None else _unpacked_kept(before)[0]
 
@@ -167,7 +166,7 @@ class EtcdBoardStore:
         paths = self._paths
         scope, expected_epoch, choice = proposal
         key = paths.agreed + scope
-        with _explained():
+        with explained():
             found = {
                 item.key: item
                 for item in (await self._client.read(paths.agreed, end_of(paths.agreed))).items
@@ -191,7 +190,7 @@ class EtcdBoardStore:
     async def lists(self, name: str) -> dict[str, bytes]:
         """The lists of all nodes that go by this name."""
         prefix = self._paths.lists
-        with _explained():
+        with explained():
             found = await self._client.read(prefix, end_of(prefix))
         lists = {}
         for item in found.items:
@@ -203,7 +202,7 @@ class EtcdBoardStore:
     async def leave(self, node: str) -> None:
         """Forget a node."""
         self._registered_us.pop(node, None)
-        with _explained():
+        with explained():
             await self._client.transact([], self._forgetting(node))
 
     async def aclose(self) -> None:
@@ -361,14 +360,3 @@ def _packed_kept(value: bytes, until_us: int | None) -> bytes:
 def _unpacked_kept(row: bytes) -> tuple[bytes, int | None]:
     until_us, _, value = row.partition(b":")
     return value, int(until_us) if until_us else None
-
-
-@contextlib.contextmanager
-def _explained() -> Iterator[None]:
-    """Raise what etcd did not do as the error that a board expects."""
-    try:
-        yield
-    except NotDone as error:
-        raise EngineError(str(error), transient=not isinstance(error, Rejected)) from error
-    except Unsure as error:
-        raise EngineError(str(error), transient=True, indefinite=True) from error

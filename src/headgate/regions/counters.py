@@ -12,7 +12,8 @@ this region from an earlier epoch, which other regions have kept, are charged li
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ..algorithms import FixedWindow, SlidingLog, SlidingWindow, TokenBucket
 
@@ -47,6 +48,9 @@ class Actor(NamedTuple):
     node: str
 
 
+Counter: TypeAlias = tuple[CounterName, Actor]
+
+
 class CounterTotal(NamedTuple):
     """A counter and its total."""
 
@@ -61,6 +65,13 @@ class Growth(NamedTuple):
     name: CounterName
     actor: Actor
     units: int
+
+
+class News(NamedTuple):
+    """Totals that were not known before, and what they have grown by."""
+
+    entries: list[CounterTotal]
+    grown: list[Growth]
 
 
 class Charged(NamedTuple):
@@ -116,55 +127,77 @@ class Replica:
 
     def __init__(self, max_counters: int = MAX_COUNTERS) -> None:
         self._max_counters = max_counters
-        self._totals: dict[tuple[CounterName, Actor], int] = {}
-        self._changed: dict[tuple[CounterName, Actor], int] = {}
+        self._totals: dict[Counter, int] = {}
+        self._changed: dict[Counter, int] = {}
         """By the number of the change, in the order of the changes."""
         self._changes = 0
+        self._ends: dict[int, dict[Counter, None]] = {}
+        """When counters stop counting; the slices of all keys end at the same times."""
 
     def __len__(self) -> int:
         return len(self._totals)
 
-    def merge(self, entries: Iterable[CounterTotal], now_us: int) -> list[Growth]:
-        """Keep totals larger than the known ones, and return their growth."""
-        grown = []
-        for name, actor, total in entries:
+    def __contains__(self, counter: Counter) -> bool:
+        return counter in self._totals
+
+    def total(self, counter: Counter) -> int:
+        """The known total of a counter; 0 for an unknown one."""
+        return self._totals.get(counter, 0)
+
+    def news(self, entries: Iterable[CounterTotal], now_us: int) -> News:
+        """The totals larger than the known ones, and their growth; nothing is kept."""
+        news, known = News([], []), dict[Counter, int]()
+        for one in entries:
+            name, actor, total = one
             if forget_at_us(name) <= now_us:  # It may have been known, and dropped.
                 continue
-            known = self._totals.get((name, actor), 0)
-            if total > known:
-                grown.append(Growth(name, actor, total - known))
-                self._totals[name, actor] = total
-                self._changes += 1
-                self._changed.pop((name, actor), None)
-                self._changed[name, actor] = self._changes
+            before = known.get((name, actor)) or self.total((name, actor))
+            if total > before:
+                news.entries.append(one)
+                news.grown.append(Growth(name, actor, total - before))
+                known[name, actor] = total
+        return news
+
+    def merge(self, entries: Iterable[CounterTotal], now_us: int) -> list[Growth]:
+        """Keep totals larger than the known ones, and return their growth."""
+        news = self.news(entries, now_us)
+        for name, actor, total in news.entries:
+            counter = (name, actor)
+            self._totals[counter] = total
+            self._changes += 1
+            self._changed.pop(counter, None)
+            self._changed[counter] = self._changes
+            self._ends.setdefault(forget_at_us(name), {})[counter] = None
         # A dropped counter that comes again is charged again: rather too much than too little.
         while len(self._totals) > self._max_counters:
             oldest = next(iter(self._changed))
             del self._totals[oldest], self._changed[oldest]
-        return grown
+            del self._ends[forget_at_us(oldest[0])][oldest]
+        return news.grown
 
     def changes(self, since: int, most: int) -> tuple[list[CounterTotal], int]:
         """Counters changed after `since`, oldest change first, and the number of the last change."""
-        found: list[CounterTotal] = []
-        last = since
-        for (name, actor), number in self._changed.items():
-            if number > since:
-                if len(found) >= most:
-                    break
-                found.append(CounterTotal(name, actor, self._totals[name, actor]))
-                last = number
-        return found, last
+        later = takewhile(lambda one: one[1] > since, reversed(self._changed.items()))
+        first = list(later)[::-1][:most]
+        found = [CounterTotal(*counter, self._totals[counter]) for counter, _ in first]
+        return found, first[-1][1] if first else since
 
-    def forget(self, now_us: int) -> None:
-        """Drop counters that have stopped counting."""
-        over = [one for one in self._totals if forget_at_us(one[0]) <= now_us]
-        for one in over:
-            del self._totals[one], self._changed[one]
+    def forget(self, now_us: int) -> list[Counter]:
+        """Drop counters that have stopped counting, and return them."""
+        over = [end_us for end_us in self._ends if end_us <= now_us]
+        forgotten = [counter for end_us in over for counter in self._ends.pop(end_us)]
+        for counter in forgotten:
+            del self._totals[counter], self._changed[counter]
+        return forgotten
 
     def entries(self) -> Iterator[CounterTotal]:
         """All counters."""
         for (name, actor), total in self._totals.items():
             yield CounterTotal(name, actor, total)
+
+    def entries_of(self, key: str) -> list[CounterTotal]:
+        """All counters of a key."""
+        return [one for one in self.entries() if one.name.key == key]
 
 
 class OwnCounts:

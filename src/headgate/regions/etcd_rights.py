@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
@@ -26,9 +26,9 @@ from ..engines.etcd.transactions import (
     Delete,
     NotDone,
     Put,
-    Rejected,
     Unsure,
     end_of,
+    explained,
 )
 from ..errors import EngineError
 from .escrow import StoreEpoch
@@ -36,7 +36,7 @@ from .rights_steps import KEPT_US, RightsSteps, field_of
 from .taken_back import TakenBack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from ..engines.etcd.client import AsyncEtcdClient
     from ..engines.etcd.transactions import Condition, Item
@@ -83,7 +83,7 @@ class EtcdRightsStore(RightsSteps):
     async def look(self) -> None:
         """Read the epoch; the first reader begins it."""
         key = f"{self._root}epoch"
-        with _explained():
+        with explained():
             found = (await self._client.read(key)).items
             if not found:
                 value = f"{secrets.token_hex(8)}:{self.now_us()}".encode()
@@ -100,7 +100,7 @@ class EtcdRightsStore(RightsSteps):
     async def taken_back(self) -> dict[str, TakenBack]:
         """See `RightsSteps.taken_back`."""
         prefix = f"{self._root}taken/"
-        with _explained():
+        with explained():
             rows = (await self._client.read(prefix, end_of(prefix))).items
         found = {}
         for row in rows:
@@ -111,7 +111,7 @@ class EtcdRightsStore(RightsSteps):
     async def take_back(self, region: str, taken: TakenBack) -> None:
         """See `RightsSteps.take_back`."""
         value = f"{taken.from_us}:{taken.until_us}".encode()
-        with _explained():
+        with explained():
             await self._client.transact([], [Put(f"{self._root}taken/{region}", value)])
 
     async def granted(self, window: KeyWindow) -> tuple[str, int]:
@@ -158,7 +158,7 @@ class EtcdRightsStore(RightsSteps):
                 CreatedAt(asked, 0),
             ]
             packed = json.dumps(record, separators=(",", ":")).encode()
-            with _explained():
+            with explained():
                 done = await self._client.transact(conditions, [Put(key, packed), Put(asked, b"")])
                 if done.succeeded:
                     return sum(record["from"].values())
@@ -171,7 +171,7 @@ class EtcdRightsStore(RightsSteps):
         raise EngineError("others keep changing what was granted", transient=True)
 
     async def _read(self, window: KeyWindow) -> tuple[Item | None, dict[str, dict[str, int]]]:
-        with _explained():
+        with explained():
             found = (await self._client.read(self._key(window))).items
         if not found:
             return None, {"from": {}, "to": {}}
@@ -190,14 +190,3 @@ class EtcdRightsStore(RightsSteps):
     def _key(self, window: KeyWindow) -> str:
         name = quote(field_of(window), safe="")
         return f"{self._root}granted/{window.end_us:017d}/{name}"
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Raise failures of etcd as the errors that callers expect."""
-    try:
-        yield
-    except NotDone as error:
-        raise EngineError(str(error), transient=not isinstance(error, Rejected)) from error
-    except Unsure as error:
-        raise EngineError(str(error), transient=True, indefinite=True) from error

@@ -10,12 +10,19 @@ from ..errors import ConfigError
 from .store import MemoryRegionStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .rights_steps import RightsSteps
     from .store import RegionStore
 
 
-def open_region_store(board: str, engine: str, namespace: str = "") -> RegionStore:
-    """The store beside the board that the URL `board` names, or without one beside the engine."""
+def open_region_store(
+    board: str, engine: str, namespace: str, now_us: Callable[[], int]
+) -> RegionStore:
+    """The store beside the board that the URL `board` names, or without one beside the engine.
+
+    A store that tells no time goes by `now_us`.
+    """
     url = board or engine
     beside = kind_of(url).board
     if beside == "headgate.board.memory":
@@ -24,7 +31,11 @@ def open_region_store(board: str, engine: str, namespace: str = "") -> RegionSto
         from .redis_store import RedisRegionStore  # noqa: PLC0415 - only who uses Redis needs its client
 
         return RedisRegionStore(url, namespace=namespace)
-    raise ConfigError("what regions tell each other is kept in Redis; name one in 'board'")
+    if beside == "headgate.board.etcd":
+        from .etcd_store import EtcdRegionStore  # noqa: PLC0415 - as above
+
+        return EtcdRegionStore(url, now_us, namespace=namespace)
+    raise ConfigError("what regions tell each other is kept in Redis or etcd; name one in 'board'")
 
 
 def keeps_rights(engine: str) -> bool:

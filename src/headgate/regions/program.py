@@ -20,6 +20,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from .. import _fork
+from ..engines.registry import kind_of
+from ..errors import ConfigError
 from .exchange import RegionExchange
 from .merge_guard import CutOffGuard, SharedMergeGuard
 from .settings import RegionsSettings
@@ -122,9 +124,15 @@ class ProgramRegions:
             self._checked = True
 
     def _open_store(self) -> RegionStore:
-        from .opening import open_region_store  # noqa: PLC0415 - its client is only needed for merging
+        from .redis_store import RedisRegionStore  # noqa: PLC0415 - its client is only needed for merging
 
-        return open_region_store(self._regions.board, self._url, self._namespace)
+        board = self._regions.board or self._url
+        if kind_of(board).board != "headgate.board.redis":
+            raise ConfigError(
+                "a program merges by way of the Redis or Valkey that has the board of its region's nodes; "
+                "write a rule, and have a service decide"
+            )
+        return RedisRegionStore(board, namespace=self._namespace)
 
     def _wake(self) -> None:
         """Called after each admission."""

@@ -109,7 +109,7 @@ class MemoryRegionStore:
 
     async def counters_of(self, key: str) -> list[CounterTotal]:
         """See `RegionStore.counters_of`."""
-        return [one for one in self.replica.entries() if one.name.key == key]
+        return self.replica.entries_of(key)
 
     async def aclose(self) -> None:
         """Nothing is held open."""

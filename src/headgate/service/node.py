@@ -279,7 +279,7 @@ class Node:
             return rule is not None and rule.when_cut_off == "share"
 
         with settings.blamed("board"):
-            store = open_region_store(settings.board, settings.engine, settings.namespace)
+            store = open_region_store(settings.board, settings.engine, settings.namespace, now_us)
         return RegionExchange(
             regions,
             store,

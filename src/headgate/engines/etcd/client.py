@@ -28,6 +28,7 @@ from .transactions import (
     Item,
     NotDone,
     Put,
+    Read,
     Rejected,
     TooLarge,
     TransactionResult,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from .options import EtcdOptions
-    from .transactions import Condition, Operation
+    from .transactions import Condition, Operation, Step
 
 CALL_S: Final = 2.0
 HEDGE_S: Final = 0.05
@@ -95,11 +96,7 @@ class AsyncEtcdClient:
         timeout: float = CALL_S,  # noqa: ASYNC109 - gRPC has its own deadlines
     ) -> TransactionResult:
         """Carry out all operations if all conditions hold; hedged, so they must be safe to carry out twice."""
-        request = messages.TxnRequest(
-            compare=[_compared(one) for one in conditions],
-            success=[_operation(one) for one in operations],
-        )
-        reply = await self._hedged("Txn", request, timeout)
+        reply = await self._hedged("Txn", _branching(conditions, operations), timeout)
         return TransactionResult(reply.succeeded, reply.header.revision)
 
     async def exchange(
@@ -113,26 +110,22 @@ class AsyncEtcdClient:
 
         Atomic, and sent only once.
         """
-        usual = [*map(_operation, operations), _reading(prefix)]
-        request = messages.TxnRequest(
-            compare=[_compared(one) for one in known],
-            success=usual,
-            failure=[*usual, *map(_reading, others)],
-        )
-        reply = await self._ask("Txn", request)
-        found = [
-            _item(kv)
-            for part in reply.responses
-            if part.HasField("response_range")
-            for kv in part.response_range.kvs
-        ]
-        return Exchanged(reply.succeeded, found, reply.header.revision)
+        usual: list[Step] = [*operations, Read(prefix, end_of(prefix))]
+        more = [Read(one, end_of(one)) for one in others]
+        return _exchanged(await self._ask("Txn", _branching(known, usual, [*usual, *more])))
+
+    async def branch(
+        self, conditions: Sequence[Condition], steps: Sequence[Step], others: Sequence[Step]
+    ) -> Exchanged:
+        """Carry out `steps` if all conditions hold, otherwise `others`, and return what was read.
+
+        Atomic, and hedged, so it must be safe to carry out twice.
+        """
+        return _exchanged(await self._hedged("Txn", _branching(conditions, steps, others), CALL_S))
 
     async def replace(self, key: str, operations: Sequence[Operation]) -> bytes | None:
         """Write, and return the previous value of `key`. Atomic, and sent only once."""
-        before = messages.RequestOp(request_range=messages.RangeRequest(key=key.encode()))
-        request = messages.TxnRequest(success=[before, *map(_operation, operations)])
-        reply = await self._ask("Txn", request)
+        reply = await self._ask("Txn", _branching((), [Read(key), *operations]))
         found = [kv.value for kv in reply.responses[0].response_range.kvs]
         return found[0] if found else None
 
@@ -383,9 +376,24 @@ def _item(kv: Any) -> Item:
     return Item(kv.key.decode(), kv.value, kv.create_revision, kv.mod_revision)
 
 
-def _reading(prefix: str) -> Any:
-    wanted = messages.RangeRequest(key=prefix.encode(), range_end=end_of(prefix).encode())
-    return messages.RequestOp(request_range=wanted)
+def _branching(
+    conditions: Sequence[Condition], steps: Sequence[Step], others: Sequence[Step] = ()
+) -> Any:
+    return messages.TxnRequest(
+        compare=[_compared(one) for one in conditions],
+        success=[_operation(one) for one in steps],
+        failure=[_operation(one) for one in others],
+    )
+
+
+def _exchanged(reply: Any) -> Exchanged:
+    found = [
+        _item(kv)
+        for part in reply.responses
+        if part.HasField("response_range")
+        for kv in part.response_range.kvs
+    ]
+    return Exchanged(reply.succeeded, found, reply.header.revision)
 
 
 def _compared(condition: Condition) -> Any:
@@ -399,12 +407,15 @@ def _compared(condition: Condition) -> Any:
     return messages.Compare(result=EQUAL, target=changed, key=key.encode(), mod_revision=revision)
 
 
-def _operation(operation: Operation) -> Any:
-    if isinstance(operation, Put):
-        key, value, lease = operation
+def _operation(step: Step) -> Any:
+    if isinstance(step, Put):
+        key, value, lease = step
         put = messages.PutRequest(key=key.encode(), value=value, lease=lease)
         return messages.RequestOp(request_put=put)
-    key, end = operation
+    key, end = step
+    if isinstance(step, Read):
+        read = messages.RangeRequest(key=key.encode(), range_end=end.encode())
+        return messages.RequestOp(request_range=read)
     delete = messages.DeleteRangeRequest(key=key.encode(), range_end=end.encode())
     return messages.RequestOp(request_delete_range=delete)
 

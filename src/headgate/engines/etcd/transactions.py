@@ -7,10 +7,13 @@ make a second time harmless.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+from ...errors import EngineError
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 
 class CreatedAt(NamedTuple):
@@ -42,8 +45,16 @@ class Delete(NamedTuple):
     end: str = ""
 
 
+class Read(NamedTuple):
+    """Read the keys from `key` up to `end`, which is left out; without an end only the one."""
+
+    key: str
+    end: str = ""
+
+
 Condition: TypeAlias = CreatedAt | ChangedAt
 Operation: TypeAlias = Put | Delete
+Step: TypeAlias = Operation | Read
 
 
 class TransactionResult(NamedTuple):
@@ -92,6 +103,17 @@ class TooLarge(Rejected):
 
 class Unsure(Exception):  # noqa: N818 - it is an outcome
     """No answer: the call may have been carried out, or may be later."""
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise what etcd did not do as the error that callers of any store expect."""
+    try:
+        yield
+    except NotDone as error:
+        raise EngineError(str(error), transient=not isinstance(error, Rejected)) from error
+    except Unsure as error:
+        raise EngineError(str(error), transient=True, indefinite=True) from error
 
 
 def end_of(prefix: str) -> str:

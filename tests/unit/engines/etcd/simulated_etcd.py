@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from headgate.engines.etcd.transactions import (
     CreatedAt,
     Delete,
+    Exchanged,
     Found,
     Item,
     NotDone,
     Put,
+    Read,
+    TooLarge,
     TransactionResult,
     Unsure,
 )
@@ -24,7 +27,9 @@ from headgate.engines.etcd.transactions import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from headgate.engines.etcd.transactions import Condition, Operation
+    from headgate.engines.etcd.transactions import Condition, Operation, Step
+
+T = TypeVar("T")
 
 
 class SimulatedEtcd:
@@ -41,21 +46,39 @@ class SimulatedEtcd:
         self, conditions: Sequence[Condition], operations: Sequence[Operation]
     ) -> TransactionResult:
         """A transaction."""
-        for condition in conditions:
-            item = self.items.get(condition.key)
-            found = 0
-            if item is not None:
-                found = item.created if isinstance(condition, CreatedAt) else item.changed
-            if found != condition.revision:
-                return TransactionResult(succeeded=False, revision=self.revision)
-        self.revision += 1
-        for operation in operations:
-            if isinstance(operation, Put):
-                self._put(operation)
+        done = self.branch(conditions, operations, ())
+        return TransactionResult(done.known, done.revision)
+
+    def branch(
+        self, conditions: Sequence[Condition], steps: Sequence[Step], others: Sequence[Step]
+    ) -> Exchanged:
+        """A transaction with something to do in either case."""
+        holds = all(map(self._holds, conditions))
+        chosen = steps if holds else others
+        writes = [one for one in chosen if not isinstance(one, Read)]
+        if writes:
+            self.revision += 1
+        for one in writes:
+            if isinstance(one, Put):
+                self._put(one)
             else:
-                self._delete(operation)
-        self._tell()
-        return TransactionResult(succeeded=True, revision=self.revision)
+                self._delete(one)
+        found = [item for one in chosen if isinstance(one, Read) for item in self.read(*one)]
+        if writes:
+            self._tell()
+        return Exchanged(holds, found, self.revision)
+
+    def read(self, key: str, end: str = "") -> list[Item]:
+        """One key, or all from `key` up to `end`."""
+        end = end or key + "\0"
+        return sorted(item for name, item in self.items.items() if key <= name < end)
+
+    def _holds(self, condition: Condition) -> bool:
+        item = self.items.get(condition.key)
+        found = 0
+        if item is not None:
+            found = item.created if isinstance(condition, CreatedAt) else item.changed
+        return found == condition.revision
 
     def _put(self, put: Put) -> None:
         if put.lease and put.lease not in self.alive:
@@ -89,6 +112,7 @@ class SimulatedClient:
     """One node's way to them. `fate(step)` says what becomes of its transactions, by their number:
 
     - `""`: carried out, and answered;
+    - `"too large"`: refused for good;
     - `"lost"`: never carried out, and not answered;
     - `"unheard"`: carried out, and not answered;
     - `"late"`: not answered, and carried out only later, when a later transaction has been;
@@ -100,7 +124,7 @@ class SimulatedClient:
         self.steps = 0
         self.dead = asyncio.Event()
         self._fate = fate
-        self._late: list[tuple[Any, Any]] = []
+        self._late: list[Callable[[], object]] = []
 
     async def transact(
         self,
@@ -109,21 +133,31 @@ class SimulatedClient:
         *,
         timeout: float = 0.0,  # noqa: ASYNC109
     ) -> TransactionResult:
+        return await self._send(lambda: self.etcd.carry_out(conditions, operations))
+
+    async def branch(
+        self, conditions: Sequence[Condition], steps: Sequence[Step], others: Sequence[Step]
+    ) -> Exchanged:
+        return await self._send(lambda: self.etcd.branch(conditions, steps, others))
+
+    async def _send(self, transaction: Callable[[], T]) -> T:
         await self._pass()
         self.steps += 1
         fate = self._fate(self.steps)
         if fate == "dead":
             await self._die()
+        if fate == "too large":
+            raise TooLarge("too large")
         if fate == "lost":
             raise Unsure("lost")
         if fate == "late":
-            self._late.append((conditions, operations))
+            self._late.append(transaction)
             raise Unsure("late")
-        outcome = self.etcd.carry_out(conditions, operations)
+        outcome = transaction()
         late, self._late = self._late, []
         for one in late:
             with contextlib.suppress(NotDone):
-                self.etcd.carry_out(*one)
+                one()
         if fate == "killed":
             await self._die()
         if fate == "unheard":
@@ -132,9 +166,7 @@ class SimulatedClient:
 
     async def read(self, key: str, end: str = "") -> Found:
         await self._pass()
-        end = end or key + "\0"
-        items = sorted(item for name, item in self.etcd.items.items() if key <= name < end)
-        return Found(items, self.etcd.revision)
+        return Found(self.etcd.read(key, end), self.etcd.revision)
 
     async def grant(self, ttl_s: float) -> tuple[int, float]:
         await self._pass()
