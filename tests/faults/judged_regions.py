@@ -57,7 +57,7 @@ class FleetNeeds:
     first_node: bool = False
     """East has one more node, a process of its own, which was there first: it is the shipper."""
     on_etcd: bool = False
-    """Counts and rights are in an etcd of each region, and only what regions tell each other is in Redis."""
+    """Each region has an etcd, for everything, and no Redis."""
     namespaces: bool = False
     """Each region has a network of its own, which the kernel can cut off."""
 

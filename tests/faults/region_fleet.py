@@ -1,4 +1,4 @@
-"""Three regions, each with a real Redis and a node, and links between them that a test can slow down, cut and repeat."""
+"""Three regions, each with a real Redis or etcd and a node, and links between them that a test can slow down, cut and repeat."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.faults.judged_regions import (
     counters_of,
 )
 from tests.faults.region_replay import RegionReplay
-from tests.servers.etcd import Etcd, etcd
+from tests.servers.etcd import etcd
 from tests.servers.link import Link
-from tests.servers.process import HOST, free_ports, wait_until
-from tests.servers.redis.server import RedisServer, standalone
+from tests.servers.process import HOST, Server, free_ports, wait_until
+from tests.servers.redis.server import standalone
 from tests.servers.tls import make_certificates
 from tests.service.resp_node import RespNode, resp_node
 from tests.service.running import Service, service
@@ -49,14 +49,13 @@ class FaultRegion:
     """One region."""
 
     name: str
-    store: RedisServer
+    store: Server
     node: RespNode
     ways: dict[str, Link]
     """From it to each of the others."""
     clock_s: float = 0.0
     """How far the clock of its store is ahead."""
     first_node: Service | None = None
-    etcd: Etcd | None = None
 
     @property
     def exchange(self) -> RegionExchange:
@@ -132,33 +131,22 @@ def region_fleet(
         door, secrets = _door(stack, needs)
         made = RegionFleet(needs, FixedWindow(limit, seconds * 1_000_000), folder)
         for name in NAMES:
-            store = stack.enter_context(
-                standalone("redis-7.0", movable_clock=needs.clocks_apart, **settings)
-            )
-            clock_s = CLOCKS_S[name] if needs.clocks_apart else 0.0
-            if store.clock is not None:
-                store.clock.offset_s = clock_s
+            store, url = _store(stack, needs, name, settings)
             ways = {
                 other: stack.enter_context(Link(ports[other])) for other in NAMES if other != name
             }
             others = " ".join(
                 f"{other}={door.format(port=way.port)}" for other, way in ways.items()
             )
-            place = {"url": store.url}
-            etcd_server = None
-            if needs.on_etcd:
-                etcd_server = stack.enter_context(etcd(1))
-                place = {"url": f"etcd://{etcd_server.hosts}", "board": store.url}
             first_node = None
             if needs.first_node and name == "east":
-                first_node = stack.enter_context(first_node_of(store, others, rules))
+                first_node = stack.enter_context(first_node_of(url, others, rules))
             node = resp_node(
-                **place, resp_port=ports[name], region=name, regions=others, rules=str(rules),
+                url=url, resp_port=ports[name], region=name, regions=others, rules=str(rules),
                 node_id=name, **secrets,
             )  # fmt: skip
-            region = FaultRegion(
-                name, store, stack.enter_context(node), ways, clock_s, first_node, etcd_server
-            )
+            clock_s = CLOCKS_S[name] if needs.clocks_apart else 0.0
+            region = FaultRegion(name, store, stack.enter_context(node), ways, clock_s, first_node)
             made.regions[name] = region
             made.replays += [] if needs.secure else map(RegionReplay, ways.values())
         made.mend()
@@ -167,6 +155,21 @@ def region_fleet(
             lambda: all(map(ready, made.regions.values())), "all are ready", within_s=WITHIN_S
         )
         yield made
+
+
+def _store(
+    stack: contextlib.ExitStack, needs: FleetNeeds, region: str, settings: dict[str, Any]
+) -> tuple[Server, str]:
+    """The server of a region, and its URL."""
+    if needs.on_etcd:
+        servers = stack.enter_context(etcd(1))
+        return servers.nodes[0], f"etcd://{servers.hosts}"
+    store = stack.enter_context(
+        standalone("redis-7.0", movable_clock=needs.clocks_apart, **settings)
+    )
+    if store.clock is not None:
+        store.clock.offset_s = CLOCKS_S[region]
+    return store, store.url
 
 
 def _door(stack: contextlib.ExitStack, needs: FleetNeeds) -> tuple[str, dict[str, Any]]:
@@ -185,10 +188,10 @@ def _door(stack: contextlib.ExitStack, needs: FleetNeeds) -> tuple[str, dict[str
     return f"headgates://:{shown}@{HOST}:{{port}}?ca_file={files.authority}", settings
 
 
-def first_node_of(store: RedisServer, others: str, rules: Path) -> Any:
+def first_node_of(url: str, others: str, rules: Path) -> Any:
     """One more node of east, as an operator starts it."""
     (port,) = free_ports(1)
-    options = ["--engine", store.url, "--resp-port", str(port), "--rules", str(rules)]
+    options = ["--engine", url, "--resp-port", str(port), "--rules", str(rules)]
     said = ("region=east", f"regions={others}", "node_id=first")
     return service(*options, *(word for one in said for word in ("--set", one)))
 

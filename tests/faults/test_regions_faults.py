@@ -1,6 +1,6 @@
 """A short part of the faults between regions, which `make faults` runs as a whole.
 
-Three regions, each with a Redis of its own, and links with round trips of 80 and 150 ms. What regions merge must be
+Three regions, each with a Redis or an etcd of its own, and links with round trips of 80 and 150 ms. What regions merge must be
 charged in each of them exactly as often as it was admitted, and their counters must be the same in the end.
 """
 
@@ -17,7 +17,7 @@ from tests.servers.fixtures import installed
 if TYPE_CHECKING:
     from pathlib import Path
 
-SHORT = ("F35c", "F35f", "F36d", "F36e", "F36i", "F36j")
+SHORT = ("F35c", "F35f", "F36d", "F36e", "F36i", "F36j", "F36k")
 SECONDS = 2
 
 

@@ -115,7 +115,7 @@ def test_a_store_that_was_emptied_has_another_epoch(place: StorePlace) -> None:
     asyncio.run(main())
 
 
-def test_nodes_that_merge_the_same_at_once_are_told_each_growth_together_once(
+def test_nodes_that_merge_the_same_totals_at_once_get_each_growth_once(
     place: StorePlace,
 ) -> None:
     """Four nodes hear the totals of ten counters grow, all of them at the same time."""

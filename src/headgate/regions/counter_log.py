@@ -36,7 +36,7 @@ MOST_BYTES: Final = 262_144
 """How long what is new in an entry may be, and what it says again: etcd takes 1.5 MB in one transaction."""
 
 
-class LogHead(NamedTuple):
+class CounterHead(NamedTuple):
     """Where a log begins and ends."""
 
     epoch: str
@@ -50,14 +50,14 @@ class LogHead(NamedTuple):
         return json.dumps([VERSION, *self]).encode()
 
     @classmethod
-    def unpack(cls, packed: bytes) -> LogHead:
+    def unpack(cls, packed: bytes) -> CounterHead:
         """The inverse of `pack`."""
         with _readable():
             epoch, base, last = _values(packed)
             return cls(str(epoch), int(base), int(last))
 
 
-class LogEntry(NamedTuple):
+class CounterEntry(NamedTuple):
     """What one node says at once."""
 
     id: str
@@ -70,7 +70,7 @@ class LogEntry(NamedTuple):
         return zlib.compress(json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode(), 1)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> LogEntry:
+    def unpack(cls, packed: bytes) -> CounterEntry:
         """The inverse of `pack`."""
         with _readable():
             id_, content = _values(zlib.decompress(packed))

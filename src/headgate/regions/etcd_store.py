@@ -6,16 +6,16 @@
     links/taken/<region>       as of when it knows what this one has admitted
     links/shipper/<region>     the node that tells it, and until when
 
-all under `/headgate/<cluster>/c/<namespace>/`. Every node keeps in memory what the log says. A merge is one transaction:
-if the head is as the node knows it, the next entry is written, and the counters in it have grown for this node alone;
-else nothing is written, and the entries that it has missed come with the answer, so that it can try again. With nothing
-to say the transaction only reads, so an idle region costs etcd no writes but signs of life. etcd has no clock; times
-come from a given clock, which is the board's: next to an etcd engine, that of the cluster.
+all under `/headgate/<cluster>/c/<namespace>/`. Every node keeps in memory what the log says. A merge is one
+transaction: if the head is as the node knows it, the next entry is written, and the counters in it have grown for this
+node alone; else nothing is written, and the entries that it has missed come with the answer, so that it can try again.
+With nothing to say the transaction only reads, so an idle region writes nothing but signs of life. etcd has no clock;
+times come from a given clock, which is the board's: next to an etcd engine, that of the cluster.
 
 **No growth is told twice**, because at most one entry is written behind a head. **None is lost while the process
-lives**: an entry whose fate is unknown is sent again before anything else, under the same name, and whoever merges then
-is told what has grown by it. A node that is killed takes with it the growth that it has written and not charged, at most
-one message: too little is charged then, as with Redis.
+lives**: an entry whose fate is unknown is sent again before anything else, under the same id, and whoever merges then
+is told what has grown by it. A node that is killed takes with it the growth that it has written and not charged, at
+most one message: too little is charged then, as with Redis.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ..engines.etcd.transactions import (
     explained,
 )
 from ..errors import EngineError
-from .counter_log import CounterLog, LogEntry, LogHead, parts
+from .counter_log import CounterEntry, CounterHead, CounterLog, parts
 from .store import LinkState, Merged, RegionState
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class _Flight(NamedTuple):
     number: int
     base: int
     """Where the log begins after it."""
-    entry: LogEntry
+    entry: CounterEntry
     grown: list[Growth]
     operations: list[Operation]
 
@@ -228,8 +228,8 @@ class EtcdRegionStore:
         carried, base = log.carried(news, tidy=idle)
         if not news.entries and base == log.base and self._seen:
             return None
-        entry = LogEntry(secrets.token_hex(8), [*news.entries, *carried])
-        head = LogHead(self._epoch, base, log.last + 1)
+        entry = CounterEntry(secrets.token_hex(8), [*news.entries, *carried])
+        head = CounterHead(self._epoch, base, log.last + 1)
         operations: list[Operation] = [
             Put(self._entry_key(head.last), entry.pack()),
             Put(self._head_key, head.pack()),
@@ -241,7 +241,7 @@ class EtcdRegionStore:
     async def _catch_up(self, items: Sequence[Item], now_us: int) -> None:
         """Read what others have appended."""
         written = [one for one in items if one.key == self._head_key]
-        head = LogHead.unpack(written[0].value) if written else None
+        head = CounterHead.unpack(written[0].value) if written else None
         log = self._log
         if (
             head is None
@@ -257,7 +257,9 @@ class EtcdRegionStore:
         """Read everything: at first, after a long silence, and when everything was lost."""
         items = (await self._client.read(self._root, end_of(self._root))).items
         written = [one for one in items if one.key == self._head_key]
-        head = LogHead.unpack(written[0].value) if written else LogHead(secrets.token_hex(8))
+        head = (
+            CounterHead.unpack(written[0].value) if written else CounterHead(secrets.token_hex(8))
+        )
         if head.epoch != self._epoch:
             # What grew in the old epoch will be told again by those who told it.
             self._log, self._epoch = CounterLog(), head.epoch
@@ -267,16 +269,16 @@ class EtcdRegionStore:
         self._read_links(items)
         self._seen = written[0].changed if written else 0
 
-    async def _hear_all(self, items: Iterable[Item], head: LogHead, now_us: int) -> None:
+    async def _hear_all(self, items: Iterable[Item], head: CounterHead, now_us: int) -> None:
         for item in items:
             if item.key.startswith(self._entries):
                 number = int(item.key[len(self._entries) :], 16)
                 if self._log.last < number <= head.last:
-                    self._hear(LogEntry.unpack(item.value), number, head.base, now_us)
+                    self._hear(CounterEntry.unpack(item.value), number, head.base, now_us)
                     await asyncio.sleep(0)  # Many of them would hold up everything else.
         self._flight = None  # What is not there by now never will be: the head is another.
 
-    def _hear(self, entry: LogEntry, number: int, base: int, now_us: int) -> None:
+    def _hear(self, entry: CounterEntry, number: int, base: int, now_us: int) -> None:
         """Read an entry, and know it again if this node wrote it."""
         self._log.take_in(number, base, entry.totals, now_us)
         self._appended = time.monotonic()

@@ -33,6 +33,7 @@ CLOCKS = FleetNeeds(clocks_apart=True)
 MERGE_CLOCKS = FleetNeeds("merge", clocks_apart=True)
 SHIPPER = FleetNeeds("merge", first_node=True)
 ON_ETCD = FleetNeeds(on_etcd=True)
+MERGE_ON_ETCD = FleetNeeds("merge", on_etcd=True)
 NAMESPACES = FleetNeeds("merge", namespaces=True)
 
 
@@ -70,6 +71,9 @@ def region_fault(
 )
 @region_fault("F35c", "one region cut off, links over TLS with tokens", "partition", SECURE)
 @region_fault("F35g", "one region cut off, rights and counts on etcd", "partition", ON_ETCD)
+@region_fault(
+    "F35h", "one region cut off from the others that merge, on etcd", "partition", MERGE_ON_ETCD
+)
 @region_fault("F35", "one region cut off from the others, and healed", "partition")
 def cut_off(fleet: JudgedRegions, rng: random.Random) -> None:
     time.sleep(
@@ -152,16 +156,17 @@ def shipper_killed(fleet: RegionFleet, rng: random.Random) -> None:
     )
 
 
+@region_fault(
+    "F36k", "the etcd of a region that merges killed, and back", "store_restart", MERGE_ON_ETCD
+)
 @region_fault("F36j", "the etcd of a region killed, and back", "store_restart", ON_ETCD)
 def etcd_killed(fleet: RegionFleet, rng: random.Random) -> None:
     """What it has confirmed is on its disk."""
     time.sleep(rng.uniform(0.2, 0.5) * fleet.window_s)  # So that it has admitted something.
-    servers = fleet.regions[rng.choice(NAMES)].etcd
-    assert servers is not None
-    (server,) = servers.nodes
-    server.kill()
+    region = fleet.regions[rng.choice(NAMES)]
+    region.store.kill()
     time.sleep(rng.uniform(0.0, 0.3))  # So long it is away.
-    server.start()
+    region.store.start()
 
 
 @region_fault("F36g", "clocks of stores that merge a second ahead and behind", None, MERGE_CLOCKS)

@@ -11,7 +11,7 @@ import pytest
 
 from headgate import EngineError, FixedWindow
 from headgate.regions import counter_log, etcd_store
-from headgate.regions.counter_log import LogEntry, LogHead, parts
+from headgate.regions.counter_log import CounterEntry, CounterHead, parts
 from headgate.regions.counters import Actor, CounterName, CounterTotal, forget_at_us, slice_of
 from headgate.regions.etcd_store import EtcdRegionStore
 from headgate.testing import ManualClock
@@ -60,7 +60,7 @@ def units(grown: Iterable[Growth]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_each_growth_is_told_once_whatever_becomes_of_transactions(seed: int) -> None:
+def test_each_growth_is_returned_once_whatever_happens_to_transactions(seed: int) -> None:
     """Three nodes hear the same totals, doubled and out of order; some callers give up in between."""
 
     async def main() -> None:
@@ -299,6 +299,6 @@ def test_parts_hold_everything_in_its_order() -> None:
 @pytest.mark.parametrize("packed", [b"", b"x", b"[]", b'[2,"e",1,0]', b'[1,"e"', b"\xff"])
 def test_a_log_that_cannot_be_read_is_an_error_of_the_store(packed: bytes) -> None:
     with pytest.raises(EngineError):
-        LogHead.unpack(packed)
+        CounterHead.unpack(packed)
     with pytest.raises(EngineError):
-        LogEntry.unpack(packed)
+        CounterEntry.unpack(packed)
