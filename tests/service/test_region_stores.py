@@ -13,7 +13,7 @@ from headgate import FixedWindow
 from headgate.clock import SystemClock
 from headgate.regions.counters import Actor, CounterName, CounterTotal, slice_of
 from headgate.regions.opening import open_region_store
-from headgate.regions.store import MemoryRegionStore
+from headgate.regions.store import MemoryRegionStore, Merged
 from tests.servers.fixtures import installed, on_flavours
 from tests.servers.process import HOST
 from tests.servers.redis import Cluster, RedisServer, standalone
@@ -125,7 +125,7 @@ def test_nodes_that_merge_the_same_totals_at_once_get_each_growth_once(
         async with stores(place.url, 4) as nodes:
             slice_us = slice_of(LIMIT, SystemClock().now_us())
             names = [CounterName("r", f"{n}", LIMIT, slice_us) for n in range(10)]
-            grown = 0
+            grown, merged = 0, list[Merged]()
             for total in range(1, 21):
                 entries = [CounterTotal(name, Actor("us", "1", "a"), total) for name in names]
                 merged = await asyncio.gather(*(node.merge(entries, "us") for node in nodes))

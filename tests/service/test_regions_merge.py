@@ -241,9 +241,7 @@ def test_a_store_that_was_emptied_learns_from_the_other_region_what_it_had_admit
 
 
 @ON_BOTH
-def test_another_node_takes_over_when_the_shipper_is_gone(
-    tmp_path: Path, store: str
-) -> None:
+def test_another_node_takes_over_when_the_shipper_is_gone(tmp_path: Path, store: str) -> None:
     with two_regions(tmp_path, store) as (eu, us):
         (port,) = free_ports(1)
         rules = tmp_path / "rules.yaml"

@@ -142,6 +142,12 @@ def test_a_mode_that_a_program_cannot_keep_is_refused_when_the_limit_is_made() -
         merged(limiter, "k")
         with pytest.raises(UsageError, match="escrow takes nodes that give each other rights"):
             limiter.limit("k", "9/day", algorithm="fixed_window", consistency="escrow")
+    on_etcd = Regions("eu", {"eu": 1, "us": 1}, board="etcd://127.0.0.1:1")
+    with (
+        Limiter("redis://127.0.0.1:1", regions=on_etcd) as limiter,
+        pytest.raises(ConfigError, match="board in Redis or Valkey"),
+    ):
+        merged(limiter, "k")
     secret = "redis://127.0.0.1:1?hash_keys=true&secret=0123456789abcdef"  # noqa: S105
     with Limiter(secret, regions=EU) as limiter:
         limiter.limit("k", "9/day", algorithm="fixed_window", consistency="split")

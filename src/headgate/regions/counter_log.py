@@ -1,12 +1,12 @@
 """What a region knows of all counters, as a log that all of its nodes append to. Pure.
 
-An entry says what has grown: counters and their totals. Every node has read all entries, so it knows the largest total
-of each counter and what the next entry adds to it. A store that appends an entry only behind the one that its writer
-has read last gives all nodes one order, and every growth to one of them.
+An entry lists counters that have grown, with their totals. Every node has read all entries, so it knows the largest
+total of each counter, and by how much the next entry exceeds it. If a store appends an entry only behind the last one
+that its writer has read, there is one order for all nodes, and every growth belongs to one of them.
 
-**It cleans itself**, as the journal of the etcd engine does: when its entries name three times as many counters as
-still count, the next entry says again what counts of the oldest ones, and those can go. A log that is read from its
-base is therefore complete.
+**It cleans itself**, as the journal of the etcd engine does: when its entries list more than three times as many
+counters as still count, the next entry repeats what still counts of the oldest ones, and those are deleted. So a log
+that is read from its base is complete.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 VERSION: Final = 1
 CARRIED: Final = 512
-"""How many counters an entry says again at most."""
+"""How many counters an entry repeats at most."""
 FEW_COUNTERS: Final = 10_000
-"""So many are named before anything is said again, while there is something new to say."""
+"""So many counters are listed before any are repeated, unless the region is idle."""
 MOST_ENTRIES: Final = 1_024
 MOST_BYTES: Final = 262_144
-"""How long what is new in an entry may be, and what it says again: etcd takes 1.5 MB in one transaction."""
+"""The most bytes of new counters in an entry, and of repeated ones: etcd takes 1.5 MB in one transaction."""
 
 
 class CounterHead(NamedTuple):
@@ -58,10 +58,10 @@ class CounterHead(NamedTuple):
 
 
 class CounterEntry(NamedTuple):
-    """What one node says at once."""
+    """What a node appends at once."""
 
     id: str
-    """By which its writer knows it again."""
+    """By which its writer recognizes it."""
     totals: Sequence[CounterTotal]
 
     def pack(self) -> bytes:
@@ -84,51 +84,51 @@ class CounterLog:
         self.replica = Replica()
         self.base, self.last = 1, 0
         self._entries: deque[tuple[int, list[Counter]]] = deque()
-        """Of each entry its number, and what it names."""
-        self._named = 0
+        """The number of each entry, and the counters in it."""
+        self._listed = 0
         self._where: dict[Counter, int] = {}
-        """The last entry that names a counter."""
+        """The last entry that lists a counter."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def begin_again(self, base: int) -> None:
-        """Read it from its base; what is known stays known."""
+        """Prepare to read from the base; known totals stay known."""
         self.base, self.last = base, base - 1
         self._entries.clear()
         self._where.clear()
-        self._named = 0
+        self._listed = 0
 
     def take_in(self, number: int, base: int, totals: Sequence[CounterTotal], now_us: int) -> None:
-        """Read the next entry. The log begins at `base` from then on."""
+        """Apply the next entry. From then on the log begins at `base`."""
         self.replica.merge(totals, now_us)
         counters = [(name, actor) for name, actor, _ in totals]
         for counter in counters:
             if counter in self.replica:
                 self._where[counter] = number
         self._entries.append((number, counters))
-        self._named += len(counters)
+        self._listed += len(counters)
         while self._entries and self._entries[0][0] < base:
-            self._named -= len(self._entries.popleft()[1])
+            self._listed -= len(self._entries.popleft()[1])
         self.base, self.last = base, number
 
     def forget(self, now_us: int) -> None:
-        """Drop counters that do not count any more."""
+        """Drop counters that have stopped counting."""
         for counter in self.replica.forget(now_us):
             self._where.pop(counter, None)
 
     def carried(self, news: News, *, tidy: bool) -> tuple[list[CounterTotal], int]:
-        """What the next entry has to say again besides what is new, and where the log begins after it.
+        """What the next entry repeats besides its news, and where the log begins after it.
 
-        With `tidy` it is cleaned as far as it can be, also while it is small.
+        With `tidy`, even a small log is cleaned.
         """
         alive = 3 * len(self.replica)
         most = alive if tidy else max(alive, FEW_COUNTERS)
         said = {(name, actor) for name, actor, _ in news.entries}
         carried: list[CounterTotal] = []
-        named, many, size = self._named, len(self._entries), 0
+        listed, many, size = self._listed, len(self._entries), 0
         for number, counters in self._entries:
-            if named + len(carried) <= most and many <= MOST_ENTRIES:
+            if listed + len(carried) <= most and many <= MOST_ENTRIES:
                 return carried, number
             for counter in counters:
                 if self._where.get(counter) != number or counter in said:
@@ -140,13 +140,13 @@ class CounterLog:
                     return carried, number
                 if total.total:
                     carried.append(total)
-            named -= len(counters)
+            listed -= len(counters)
             many -= 1
         return carried, self.last + 1
 
 
 def parts(totals: Iterable[CounterTotal]) -> Iterator[list[CounterTotal]]:
-    """The same in pieces of which each fits into an entry; one of nothing, if there is nothing."""
+    """The totals in parts that each fit into an entry; one empty part if there are none."""
     part: list[CounterTotal] = []
     size = 0
     for one in totals:
@@ -159,13 +159,14 @@ def parts(totals: Iterable[CounterTotal]) -> Iterator[list[CounterTotal]]:
 
 
 def _size(one: CounterTotal) -> int:
-    """About how many bytes a counter takes."""
+    """Roughly how many bytes a counter takes."""
     name, actor, _ = one
     return 200 + 2 * (len(name.key) + len(name.rule or "") + sum(map(len, actor)))
 
 
 def _values(packed: bytes) -> list[Any]:
-    version, *values = json.loads(packed)
+    read: list[Any] = json.loads(packed)
+    version, *values = read
     if version != VERSION:
         raise UsageError(f"it has the version {version!r:.20}, and this node understands {VERSION}")
     return values
@@ -173,7 +174,7 @@ def _values(packed: bytes) -> list[Any]:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Whatever cannot be read is a problem of the store."""
+    """Raise what cannot be read as an error of the store."""
     try:
         yield
     except (UsageError, ValueError, TypeError, zlib.error) as error:

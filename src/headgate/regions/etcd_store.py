@@ -1,21 +1,21 @@
 """What a region knows of all regions, in etcd: next to the counts of an etcd engine, or alone.
 
     head                       the epoch, and where the log begins and ends
-    log/<number>               what a node has said: counters and their totals (`counter_log.py`)
+    log/<number>               counters that have grown, with their totals (`counter_log.py`)
     links/heard/<region>       when a region was last heard of
     links/taken/<region>       as of when it knows what this one has admitted
-    links/shipper/<region>     the node that tells it, and until when
+    links/shipper/<region>     the node that ships to it, and until when
 
-all under `/headgate/<cluster>/c/<namespace>/`. Every node keeps in memory what the log says. A merge is one
-transaction: if the head is as the node knows it, the next entry is written, and the counters in it have grown for this
-node alone; else nothing is written, and the entries that it has missed come with the answer, so that it can try again.
-With nothing to say the transaction only reads, so an idle region writes nothing but signs of life. etcd has no clock;
-times come from a given clock, which is the board's: next to an etcd engine, that of the cluster.
+all under `/headgate/<cluster>/c/<namespace>/`. Every node keeps the content of the log in memory. A merge is one
+transaction: if the head is the one that the node knows, it writes the next entry, and the growth in it belongs to this
+node alone. Otherwise it writes nothing and returns the entries that the node has missed, so that the node can try
+again. Without news the transaction only reads, so an idle region writes only signs of life. etcd has no clock, so times
+come from a given clock, the board's: next to an etcd engine, the cluster's.
 
-**No growth is told twice**, because at most one entry is written behind a head. **None is lost while the process
-lives**: an entry whose fate is unknown is sent again before anything else, under the same id, and whoever merges then
-is told what has grown by it. A node that is killed takes with it the growth that it has written and not charged, at
-most one message: too little is charged then, as with Redis.
+**No growth is returned twice**, because at most one entry is written behind a head. **None is lost while the process
+lives**: an entry whose outcome is unknown is sent again before anything else, with the same id, and the merge that
+finds it in the log returns its growth. A node that is killed takes with it the growth that it has written and not
+charged, at most one message: too little is charged then, as with Redis.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from .counters import CounterTotal, Growth
 
 DEADLINE_S: Final = 2.0
-"""How long a merge waits for its turn on this node, and then tries while other nodes are faster."""
+"""How long a merge waits for its turn on this node, and how long it retries while other nodes are faster."""
 TIDY_S: Final = 10.0
-"""After so long without an entry the log is cleaned for its own sake."""
+"""After so many seconds without an entry, even a small log is cleaned."""
 TRIES: Final = 5
-"""How often a node tries to become a shipper while others do."""
+"""How often a node tries to become the shipper while others do so, too."""
 NOTES: Final = 64
 """How many rows about links are written at once: etcd takes 128 operations in one transaction."""
 NEVER: Final = -1
@@ -90,16 +90,16 @@ class EtcdRegionStore:
         self._epoch = ""
         """Empty until something was read."""
         self._seen = NEVER
-        """The revision of the head that the log was read up to."""
+        """The revision of the head that this node has read."""
         self._appended = time.monotonic()
         self._flight: _Flight | None = None
-        """What may be in the log, or be there yet."""
+        """An entry that may or may not be in the log."""
         self._grown: list[Growth] = []
-        """What has grown, and nobody was told yet."""
+        """Growth that no merge has returned yet."""
         self._noted: dict[str, bytes] = {}
-        """Of links, what the next transaction writes."""
+        """Rows about links for the next transaction to write."""
         self._rows: dict[str, Item] = {}
-        """Of links, what the last transaction read."""
+        """Rows about links, as last read."""
 
     @property
     def _client(self) -> AsyncEtcdClient:
@@ -109,20 +109,20 @@ class EtcdRegionStore:
         return self._connected
 
     async def merge(self, entries: Sequence[CounterTotal], heard_from: str = "") -> Merged:
-        """See `RegionStore.merge`. What has grown before, and nobody was told, comes along."""
+        """See `RegionStore.merge`. Also returns earlier growth that no merge has returned yet."""
         async with self._turn():
             now_us = self._now_us()
             if heard_from:
                 self._noted[f"heard/{heard_from}"] = str(now_us).encode()
             for part in parts(entries):
-                await self._say(part, now_us)
+                await self._exchange(part, now_us)
             grown, self._grown = self._grown, []
             return Merged(RegionState(now_us, self._epoch, _links(self._rows)), grown)
 
     async def changes(self, since: int, most: int) -> tuple[list[CounterTotal], int]:
-        """See `RegionStore.changes`. Numbers are this node's own."""
+        """See `RegionStore.changes`. Each node has its own numbers."""
         async with self._turn():
-            await self._say((), self._now_us())
+            await self._exchange((), self._now_us())
             return self._log.replica.changes(since, most)
 
     async def lead(self, region: str, node: str, ttl_us: int) -> bool:
@@ -146,13 +146,13 @@ class EtcdRegionStore:
         return False
 
     async def note_taken(self, region: str, taken_us: int) -> None:
-        """See `RegionStore.note_taken`. It goes with what this node says next, an interval later at most."""
+        """See `RegionStore.note_taken`. The next transaction of this node writes it, within an interval."""
         self._noted[f"taken/{region}"] = str(taken_us).encode()
 
     async def counters_of(self, key: str) -> list[CounterTotal]:
         """See `RegionStore.counters_of`."""
         async with self._turn():
-            await self._say((), self._now_us())
+            await self._exchange((), self._now_us())
             return self._log.replica.entries_of(key)
 
     async def aclose(self) -> None:
@@ -162,13 +162,13 @@ class EtcdRegionStore:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """One after the other: a node does not compete with itself."""
+        """One call at a time: a node does not compete with itself."""
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await self._turns.acquire()
         except TimeoutError:
             raise EngineError(
-                "etcd does not answer those who came before", transient=True
+                "earlier calls to etcd still wait for an answer", transient=True
             ) from None
         try:
             with explained():
@@ -176,8 +176,8 @@ class EtcdRegionStore:
         finally:
             self._turns.release()
 
-    async def _say(self, told: Sequence[CounterTotal], now_us: int) -> None:
-        """Append what is new of this to the log, and read what others have appended."""
+    async def _exchange(self, told: Sequence[CounterTotal], now_us: int) -> None:
+        """Append the news in this to the log, and read what others have appended."""
         self._log.forget(now_us)
         ends = time.monotonic() + DEADLINE_S
         while not await self._append(told, now_us):
@@ -185,7 +185,7 @@ class EtcdRegionStore:
                 raise EngineError("other nodes keep writing to the log", transient=True)
 
     async def _append(self, told: Sequence[CounterTotal], now_us: int) -> bool:
-        """One transaction; whether all of this is in the log now. If not, others were faster, and have been read."""
+        """Send one transaction; false if others were faster. What they appended is read by then."""
         if self._seen == NEVER:
             await self._load(now_us)
         again = self._flight is not None
@@ -206,7 +206,7 @@ class EtcdRegionStore:
                 [links, Read(self._head_key), missed],
             )
         except TooLarge:
-            self._flight = None  # It never will be written.
+            self._flight = None  # It can never be written.
             raise
         self._read_links(found.items)
         if not found.known:
@@ -217,11 +217,11 @@ class EtcdRegionStore:
                 del self._noted[name]
         if flight is not None:
             self._seen = found.revision
-            self._hear(flight.entry, flight.number, flight.base, now_us)
+            self._apply(flight.entry, flight.number, flight.base, now_us)
         return not again
 
     def _prepared(self, told: Sequence[CounterTotal], now_us: int) -> _Flight | None:
-        """What the log lacks of this, as the next entry; `None` if it lacks nothing."""
+        """The next entry, with the news in this; `None` if there is nothing to write."""
         log = self._log
         news = log.replica.news(told, now_us)
         idle = not news.entries and time.monotonic() - self._appended > TIDY_S
@@ -250,7 +250,7 @@ class EtcdRegionStore:
         ):
             await self._load(now_us)
             return
-        await self._hear_all(items, head, now_us)
+        await self._apply_all(items, head, now_us)
         self._seen = written[0].changed
 
     async def _load(self, now_us: int) -> None:
@@ -261,25 +261,26 @@ class EtcdRegionStore:
             CounterHead.unpack(written[0].value) if written else CounterHead(secrets.token_hex(8))
         )
         if head.epoch != self._epoch:
-            # What grew in the old epoch will be told again by those who told it.
+            # Other regions repeat what grew in the old epoch.
             self._log, self._epoch = CounterLog(), head.epoch
+            self._flight = None
             self._grown.clear()
         self._log.begin_again(head.base)
-        await self._hear_all(items, head, now_us)
+        await self._apply_all(items, head, now_us)
         self._read_links(items)
         self._seen = written[0].changed if written else 0
 
-    async def _hear_all(self, items: Iterable[Item], head: CounterHead, now_us: int) -> None:
+    async def _apply_all(self, items: Iterable[Item], head: CounterHead, now_us: int) -> None:
         for item in items:
             if item.key.startswith(self._entries):
                 number = int(item.key[len(self._entries) :], 16)
                 if self._log.last < number <= head.last:
-                    self._hear(CounterEntry.unpack(item.value), number, head.base, now_us)
-                    await asyncio.sleep(0)  # Many of them would hold up everything else.
-        self._flight = None  # What is not there by now never will be: the head is another.
+                    self._apply(CounterEntry.unpack(item.value), number, head.base, now_us)
+                    await asyncio.sleep(0)  # Many entries must not block the event loop.
+        self._flight = None  # It cannot be written any more: the head has changed.
 
-    def _hear(self, entry: CounterEntry, number: int, base: int, now_us: int) -> None:
-        """Read an entry, and know it again if this node wrote it."""
+    def _apply(self, entry: CounterEntry, number: int, base: int, now_us: int) -> None:
+        """Apply an entry; if this node wrote it, its growth is to be returned."""
         self._log.take_in(number, base, entry.totals, now_us)
         self._appended = time.monotonic()
         if self._flight is not None and self._flight.entry.id == entry.id:

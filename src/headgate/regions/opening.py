@@ -21,7 +21,7 @@ def open_region_store(
 ) -> RegionStore:
     """The store beside the board that the URL `board` names, or without one beside the engine.
 
-    A store that tells no time goes by `now_us`.
+    A store without a clock uses `now_us`.
     """
     url = board or engine
     beside = kind_of(url).board

@@ -129,8 +129,8 @@ class ProgramRegions:
         board = self._regions.board or self._url
         if kind_of(board).board != "headgate.board.redis":
             raise ConfigError(
-                "a program merges by way of the Redis or Valkey that has the board of its region's nodes; "
-                "write a rule, and have a service decide"
+                "a program can merge if the nodes of its region have their board in Redis or Valkey; "
+                "otherwise write a rule, and have a service decide"
             )
         return RedisRegionStore(board, namespace=self._namespace)
 

@@ -279,7 +279,7 @@ def test_what_waits_too_long_for_its_turn_is_refused(monkeypatch: pytest.MonkeyP
         node = region.node(lambda _: "dead")
         first = asyncio.ensure_future(node.merge([region.total("k", 1)]))
         await asyncio.sleep(0)  # It takes its turn.
-        with pytest.raises(EngineError, match="those who came before") as raised:
+        with pytest.raises(EngineError, match="earlier calls") as raised:
             await node.merge([])
         assert not raised.value.indefinite
         first.cancel()
