@@ -13,6 +13,7 @@ import pytest
 
 from tests.servers.link import Link
 from tests.servers.process import free_ports, wait_until
+from tests.service.region_stores import store_place
 from tests.service.running import service
 
 if TYPE_CHECKING:
@@ -54,15 +55,22 @@ def test_a_rule_for_regions_is_refused_without_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_two_regions_as_the_documentation_starts_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["memory", "etcd"])
+def test_two_regions_as_the_documentation_starts_them(tmp_path: Path, engine: str) -> None:
     """Hammer one key in both, cut the link, see what is said about it, heal it, and see the counts meet."""
     page = PAGE.read_text()
     (rules,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "rules.yaml").write_text(rules)
-    commands = re.findall(r"^headgate serve (.*)$", page, re.MULTILINE)
+    lines = re.findall(r"^headgate serve (.*)$", page, re.MULTILINE)
+    commands = [line for line in lines if ("etcd://" in line) == (engine == "etcd")]
     resp_ports = free_ports(2)
     with Link(resp_ports[1]) as to_us, Link(resp_ports[0]) as to_eu, ExitStack() as stack:
         ports = {"7379": str(resp_ports[0]), "7380": str(resp_ports[1])}
+        if engine == "etcd":
+            places = [stack.enter_context(store_place("etcd")) for _ in commands]
+            ports |= {
+                f"etcd://127.0.0.1:{n}379": one.url for n, one in zip("23", places, strict=True)
+            }
         eu, us = (
             stack.enter_context(started(line, ports, way, tmp_path))
             for line, way in zip(commands, (to_us, to_eu), strict=True)
@@ -92,13 +100,15 @@ def test_two_regions_as_the_documentation_starts_them(tmp_path: Path) -> None:
         assert "hears us" in status_of(eu)
 
 
-def started(line: str, ports: dict[str, str], way: Link, folder: Path) -> Any:
-    """A service as a line of the page starts it, on ports of its own; the link goes through a proxy."""
+def started(line: str, places: dict[str, str], way: Link, folder: Path) -> Any:
+    """A service as a line of the page starts it, in places of its own; the link goes through a proxy."""
     words = line.split()
-    resp_port = ports[words[words.index("--resp-port") + 1]]
+    resp_port = places[words[words.index("--resp-port") + 1]]
     others = words[-1].rpartition(":")[0]
     options = ["--rules", str(folder / "rules.yaml"), "--resp-port", resp_port]
     options += ["--set", words[words.index("--set") + 1], "--set", f"{others}:{way.port}"]
+    if "--engine" in words:
+        options += ["--engine", places[words[words.index("--engine") + 1]]]
     assert len(words) == len(options) + 2  # The page says nothing more but its port.
     return service(*options)
 
