@@ -166,6 +166,8 @@ class EscrowMachine(RuleBasedStateMachine):
         under_way = start_us <= store.epoch.began_us + CLOCK_MARGIN_US
         share = 0 if under_way else shares(self.limit, self.weights)[name]
         counted = store.counts.get("hot")
+        if counted is not None and counted[0] > start_us:
+            return 0  # Its count has moved on to a later window, and never goes back.
         used = counted[1] if counted is not None and counted[0] == start_us else 0
         return max(0, share + store.records.get(window.name, 0) - used)
 
