@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from time import process_time
 from typing import TYPE_CHECKING, Final
@@ -108,3 +111,15 @@ def measured(
             ms += [least] * (len(bodies) - len(ms))  # Larger ones would take minutes.
             break
     return Cost(str(endpoint), name, status, tuple(map(len, bodies)), tuple(ms))
+
+
+def costs_alone(largest: int, tries: int = TRIES) -> list[Cost]:
+    """`costs`, measured in a fresh process: threads of this one would be counted, too."""
+    command = [sys.executable, "-m", "bench.bounds.cost", str(largest), str(tries)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+    rows = json.loads(done.stdout.splitlines()[-1])
+    return [Cost(**row | {"sizes": tuple(row["sizes"]), "ms": tuple(row["ms"])}) for row in rows]
+
+
+if __name__ == "__main__":
+    print(json.dumps([vars(one) for one in costs(*map(int, sys.argv[1:]))]))

@@ -277,6 +277,8 @@ class Simulation:
             share = "All are denied" if denied == sent else f"{denied:,} of them denied"
         left = 0 if self._last is None else self._last["remaining"]
         has = f"has {left:,} of {self._said} left" if left else f"has used all of its {self._said}"
+        if left is None:
+            has = "is not limited now"
         return f"A simulation sends {sent:,} requests a second. {share}: {self._key} {has}."
 
     def _switch(self, before: str, choice: Any, passed: float) -> dict[str, Any]:
@@ -297,11 +299,14 @@ def _answer_in_words(answer: dict[str, Any] | None) -> str:
 
     >>> _answer_in_words({"allowed": False, "retry_after": 3.14, "backoff_level": 2})
     'Last answer: denied, level 2, again in 3.1 s.'
+    >>> _answer_in_words({"allowed": True, "remaining": None})  # Limits are turned off.
+    'Last answer: allowed, without a limit.'
     """
     if answer is None:
         return ""
     if answer["allowed"]:
-        return f"Last answer: allowed, {answer['remaining']:,} left."
+        left = answer["remaining"]
+        return f"Last answer: allowed, {'without a limit' if left is None else f'{left:,} left'}."
     level, after = answer["backoff_level"], answer["retry_after"]
     at_level = f", level {level}" if level else ""
     again = "" if after is None else f", again in {after:.1f} s"
