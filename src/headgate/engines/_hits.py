@@ -42,17 +42,18 @@ def hit_of(core: StateStore, table: StateTable, limit: Limit, context: Context) 
     """A function that takes units of `limit` for a key."""
     turns, give, take_new = core.lock.turns, core.lock.give, core.take_new
     ticks, epoch_us = core.ticks, core.epoch_us
+    grows = not limit.window_us  # Slots, for which there may be no memory.
 
     def hit(key: Any, cost: Any) -> Decision:
         if cost is not ONE:  # The usual cost needs no check; `True` is another object.
             require_cost(cost)
-        for _ in turns:  # The lock: see `Baton`.
+        for _ in turns:  # The lock: see `FastLock`.
             try:
                 # With the lock held, so that a later write has a later time.
                 now_us = ticks() // 1000 + epoch_us
                 states = table.young
                 state = states.get(key)
-                if state is None:
+                if state is None or grows:
                     found, shared = take_new(table, key, limit, now_us, cost)
                     own = context._replace(degraded=True) if shared else context
                     return Decision(key, limit, found, own)
@@ -74,6 +75,7 @@ def run_of(core: StateStore, table: StateTable, limit: Limit, context: Context) 
     """A function that takes units of `limit` for several keys, in order, under one lock and at one time."""
     turns, give, take_new = core.lock.turns, core.lock.give, core.take_new
     ticks, epoch_us = core.ticks, core.epoch_us
+    grows = not limit.window_us  # Slots, for which there may be no memory.
 
     def hit_run(keys: Any, cost: Any) -> Run:
         require_cost(cost)
@@ -85,7 +87,7 @@ def run_of(core: StateStore, table: StateTable, limit: Limit, context: Context) 
                 states = table.young
                 for key in keys:
                     state = states.get(key)
-                    if state is None:
+                    if state is None or grows:
                         found, shared = take_new(table, key, limit, now_us, cost)
                         answers.append(found)
                         if shared:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from ..algorithms import CalendarWindow, TokenBucket
+from ..algorithms import Adaptive, CalendarWindow, TokenBucket
 from ..algorithms.base import MAX_WINDOW_US
 from ..errors import UsageError
 
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..algorithms import Limit
+    from ..algorithms._holders import Holders
+    from ..algorithms.sliding_log import Log
 
 TABLE_BYTES: Final = 1_500
+TRIO_BYTES: Final = 1_500
+"""What the table of an adaptive limit takes in addition: the limit has those of its three algorithms in it."""
 KEY_BYTES: Final = 240
 """A key's place in a table, its state and its string, apart from the text."""
 SHARED_BYTES: Final = 200
@@ -31,6 +35,16 @@ RESERVED_PART: Final = 4
 RESERVATION_BYTES: Final = 520
 CHARGE_BYTES: Final = 400
 """One charge of a reservation, apart from the text of its key."""
+ENTRY_BYTES: Final = 50
+FEW_ENTRIES: Final = 6
+"""A log weighs as if it had so many at least: it can be kept in that many (see `SlidingLog.coarser`)."""
+SLOT_BYTES: Final = 400
+"""A held slot."""
+
+
+def table_weight(limit: Limit) -> int:
+    """About the bytes that a table of this limit takes up, with the limit and without keys."""
+    return TABLE_BYTES + (TRIO_BYTES if isinstance(limit, Adaptive) else 0)
 
 
 def weight_of(key: str) -> int:
@@ -42,6 +56,17 @@ def reserved_weight(token: str, keys: Iterable[str]) -> int:
     """About the bytes that a reservation of these keys takes up."""
     charges = sum([CHARGE_BYTES + _text_bytes(key) for key in keys])
     return RESERVATION_BYTES + _text_bytes(token) + charges
+
+
+def log_weight(state: Log) -> int:
+    """About the bytes that the entries of a log take up."""
+    entries = state[2] >> 1
+    return ENTRY_BYTES * (entries if entries > FEW_ENTRIES else FEW_ENTRIES)
+
+
+def slots_weight(state: Holders) -> int:
+    """About the bytes that held slots take up; the first one of a key is always counted."""
+    return SLOT_BYTES * max(1, len(state))
 
 
 def _text_bytes(key: str) -> int:

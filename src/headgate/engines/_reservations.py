@@ -84,7 +84,7 @@ class Reservations:
     def __contains__(self, name: Name) -> bool:
         return name in self._open
 
-    def make_way(self, namespace: str, token: str | None, now_us: int) -> None:
+    def require_free_token(self, namespace: str, token: str | None, now_us: int) -> None:
         """Make sure that `token` can be used: drop expired reservations, refuse a name that is taken."""
         self.expire(now_us)
         if (namespace, token) in self._open:

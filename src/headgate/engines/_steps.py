@@ -36,7 +36,7 @@ def is_watched(limit: Limit, charge: Charge, answer: Answer) -> bool:
     return limit.watched and charge.cost > 0 and answer[0] and charge.kind is not ChargeKind.PEEK
 
 
-def hopeless(step: Step, unused: Step) -> Step:
+def marked_never(step: Step, unused: Step) -> Step:
     """The step, never to be retried if it is denied also on unused keys: charges of one key may add up to too much."""
     if step.answer[0] or unused.answer[0]:
         return step

@@ -27,10 +27,11 @@ charge of one limit. A caller binds the limit once and calls the result:
   also return `None`: then nothing was taken, and each hit has to be made separately.
 - `AsyncEngine.bind_hooked(limit, rule, hooks)` is for layers that see every answer. Its function takes a ticket with
   each hit, and the engine calls the hooks with that ticket before the caller gets the answer. A batch of answers needs
-  no
-  callback and no task for each.
+  no callback and no task for each.
 - `AsyncEngine.nowait` is the engine without awaiting, if its calls never block; else `None`.
 - `unguarded` is the engine behind all layers.
+
+Two more parts are optional: see `optional.py`.
 """
 
 from __future__ import annotations
@@ -111,6 +112,9 @@ class Hooks(NamedTuple):
     """`(decision, ticket) -> decision`: the answer that the caller gets."""
     failed: Callable[[Exception, Any], Decision] | None = None
     """`(error, ticket) -> decision`, or raises the caller's error. Without it, the caller gets the error itself."""
+    may_skip: Callable[[], bool] | None = None
+    """Whether `after` has nothing to do at the moment for hits that are allowed: it would return the decision as it is.
+    An engine that answers many hits together asks once, and leaves it out until the first denial."""
 
 
 HookedHit: TypeAlias = Callable[[str, int, Any], Decision | Awaitable[Decision]]
@@ -381,7 +385,7 @@ class Awaited:
 
 def hooked(hit: AsyncHit, hooks: Hooks) -> HookedHit:
     """`bind_hooked` for engines and layers that have nothing faster."""
-    after, failed = hooks
+    after, failed, _ = hooks
 
     async def later(answer: Awaitable[Decision], ticket: Any) -> Decision:
         try:

@@ -25,7 +25,7 @@ from ._hits import Known, hit_of, run_of, take_all_of
 from ._listing import page_of, states_of
 from ._reservations import Held, Taken
 from ._state_store import StateStore
-from ._steps import Step, hopeless, is_watched, stepped
+from ._steps import Step, is_watched, marked_never, stepped
 from .base import CertainRun, EngineDescription, Hit, KeyPage, Usage, combined, require_page
 from .meter import Meter
 from .state_file import SAVE_EVERY, StateFile
@@ -218,7 +218,7 @@ class MemoryEngine:
         """What the key has used, and what taking one unit would be answered."""
         require_key(key)
         with self._core.lock:
-            limit = self._core.counted(self._namespace, rule, limit, key)
+            rule, limit = self._core.counted(self._namespace, rule, limit, key)
             table = self._table(limit, rule)
             now_us = self.clock.now_us()
             state = self._core.find(table, key, limit, now_us)
@@ -231,7 +231,8 @@ class MemoryEngine:
         """
         require_key(key)
         with self._core.lock:
-            table = self._table(self._core.counted(self._namespace, rule, limit, key), rule)
+            rule, limit = self._core.counted(self._namespace, rule, limit, key)
+            table = self._table(limit, rule)
             self._core.forget(table, key, self.clock.now_us())
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
@@ -280,9 +281,9 @@ class MemoryEngine:
     def _bound_table(self, limit: Limit, rule: str | None) -> StateTable:
         """The table for hits of a limit, which it keeps in mind to tell what keys have used."""
         with self._core.lock:
-            if self._core.counted(self._namespace, rule, limit) is not limit:
+            if self._core.counted(self._namespace, rule, limit)[1] is not limit:
                 self._known(rule)
-                return self._core.outside((self._namespace, rule, limit.identity), limit)
+                return self._core.detached_table((self._namespace, rule, limit.identity), limit)
             table = self._table(limit, rule)
             table.note(limit)
             return table
@@ -295,13 +296,15 @@ class MemoryEngine:
             self._forget_dropped(known.tables)
             name = (self._namespace, rule, limit.identity)
             table = self._core.table(name, limit) if table is None else self._core.live(table)
-            known.tables[limit.identity] = table
+            if limit.window_us:  # Slots are weighed one by one, so none are taken by the fast path.
+                known.tables[limit.identity] = table
         return table
 
     def _known(self, rule: str | None) -> Known:
         known = self._by_rule.get(rule)
         if known is None:
-            if len(self._by_rule) > 2 * len(self._core.tables) + FEW:  # Rules come and go.
+            tables = len(self._core.tables)
+            if len(self._by_rule) > tables + tables // 4 + FEW:  # Rules come and go.
                 for name in [name for name, one in self._by_rule.items() if _is_idle(one)]:
                     del self._by_rule[name]
             context = ENGINE if rule is None else Context(rule=rule)
@@ -309,8 +312,9 @@ class MemoryEngine:
         return known
 
     def _forget_dropped(self, known: dict[str, StateTable]) -> None:
-        """Hold on to no more tables than there are, or a few."""
-        if len(known) > 2 * len(self._core.tables) + FEW:
+        """Hold on to few more tables than there are: a dropped one takes up memory that nothing weighs."""
+        tables = len(self._core.tables)
+        if len(known) > tables + tables // 8 + FEW:
             for identity in [identity for identity, table in known.items() if table.dropped]:
                 del known[identity]
 
@@ -323,12 +327,12 @@ class MemoryEngine:
         with self._core.lock:
             now_us = self.clock.now_us()
             if request.reserve_us:
-                self._core.reservations.make_way(self._namespace, request.token, now_us)
+                self._core.reservations.require_free_token(self._namespace, request.token, now_us)
             steps = self._evaluate(request, now_us)
             if all(step.answer[0] or step.charge.kind is ChargeKind.SHADOW for step in steps):
                 return self._grant(request, steps, now_us)
             if not all(step.first for step in steps):
-                steps = list(map(hopeless, steps, self._evaluate(request, now_us, unused=True)))
+                steps = list(map(marked_never, steps, self._evaluate(request, now_us, unused=True)))
             return self._deny(steps, now_us)
 
     def _evaluate(self, request: ChargeSet, now_us: int, *, unused: bool = False) -> list[Step]:
@@ -341,16 +345,14 @@ class MemoryEngine:
         pending: dict[tuple[int, Place], State] = {}
         for number, charge in enumerate(request.charges):
             for limit in charge.limits:
-                limit = core.counted(self._namespace, charge.rule, limit, charge.key)  # noqa: PLW2901
-                table = self._table(limit, charge.rule)
+                rule, limit = core.counted(self._namespace, charge.rule, limit, charge.key)  # noqa: PLW2901
+                table = self._table(limit, rule)
                 if charge.kind is not ChargeKind.PEEK:
                     table.note(limit)
                 place = (id(table), core.place(table, charge.key, now_us))
-                first = place not in pending
-                if first:
-                    before = None if unused else core.find(table, charge.key, limit, now_us)
-                else:
-                    before = pending[place]
+                first, before = place not in pending, pending.get(place)
+                if first and not unused:
+                    before = core.find(table, charge.key, limit, now_us)
                 after, answer = stepped(request, charge, limit, before, now_us)
                 low = 0
                 if request.reserve_us and is_watched(limit, charge, answer):
@@ -424,8 +426,9 @@ class MemoryEngine:
 
     def _settle_one(self, held: Held, actual: int, now_us: int) -> None:
         """Refund or charge one limit of a reservation."""
-        core, limit = self._core, held.limit
-        table = core.live(held.table)
+        core, limit, table = self._core, held.limit, self._core.live(held.table)
+        if actual > held.cost:  # If its state was idle since, the key may be counted elsewhere.
+            table, limit = core.counting(table, limit, held.key)
         place = core.place(table, held.key, now_us)
         state = after = core.find(table, held.key, limit, now_us)
         if actual > held.cost:
@@ -437,7 +440,7 @@ class MemoryEngine:
             low = min(core.reservations.low_since(held), limit.low(state))
             after, given = limit.refund(state, held.mark, now_us, held.cost - actual, low)
             core.reservations.note_refund(held, given)
-        if core.reservations.forget(held) and held.place == place:
+        if core.reservations.forget(held) and (held.place, held.table.name) == (place, table.name):
             after = limit.unwatch(after)
         core.keep(table, held.key, state, after, now_us)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+from .optional import SettlesTogether
+
 T = TypeVar("T")
 
 Verb: TypeAlias = Generator[Any, Any, T]
@@ -44,9 +46,8 @@ async def run_async(verb: Verb[T]) -> T:
 
 def settle_each(engine: Any, settlements: Sequence[tuple[str, int]]) -> Verb[None]:
     """Settle several reservations, given their tokens and real costs: in one call, if the engine has one for it."""
-    together = getattr(engine, "settle_each", None)
-    if together is not None:
-        yield together(settlements)
+    if isinstance(engine, SettlesTogether):
+        yield engine.settle_each(settlements)
         return
     for token, actual in settlements:
         yield engine.settle(token, actual)

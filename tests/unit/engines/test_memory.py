@@ -75,7 +75,7 @@ class TestBounds:
         + [ExponentialBackoff(2, HOUR_US), Adaptive(2, HOUR_US)],
         ids=lambda limit: limit.name,
     )
-    def test_strangers_that_share_a_state_are_still_limited(
+    def test_keys_that_share_a_state_are_still_limited(
         self, limit: Limit, clock: ManualClock
     ) -> None:
         """A key in the overflow gets at most its limit, for as long as it matters."""
@@ -162,7 +162,7 @@ class TestWindows:
 
     @pytest.mark.parametrize("kind", [ChargeKind.TAKE, ChargeKind.PEEK])
     @pytest.mark.parametrize("max_keys", [1_000_000, 1], ids=["own states", "shared states"])
-    def test_those_that_nobody_uses_any_more_take_no_memory(
+    def test_unused_ones_take_no_memory(
         self, max_keys: int, kind: ChargeKind, clock: ManualClock
     ) -> None:
         engine = MemoryEngine(max_keys=max_keys, clock=clock)
@@ -302,7 +302,7 @@ class TestThreads:
         total = sum(_from_threads(8, work), Counter())
         assert total == {"a": 300, "b": 300}
 
-    def test_listing_goes_on_while_new_limits_come(self, clock: ManualClock) -> None:
+    def test_listing_continues_while_limits_are_added(self, clock: ManualClock) -> None:
         engine = MemoryEngine(clock=clock)
         engine.bind(FixedWindow(1, HOUR_US))("key", 1)
         windows = iter(range(1_000, 100_000))
@@ -466,7 +466,7 @@ class TestLine:
         engine.settle("two", 0)
         assert engine.bind(charge.limits[0])("key", 1)
 
-    def test_a_refund_counts_again_once_nobody_waits(self, clock: ManualClock) -> None:
+    def test_a_refund_counts_again_once_the_line_is_empty(self, clock: ManualClock) -> None:
         """The only one in line leaves: nobody is left who was told when to start."""
         engine = MemoryEngine(clock=clock)
         bucket = TokenBucket(10, 1_000_000, 1)
@@ -507,7 +507,7 @@ def test_listing_pages_through_every_key_in_use(clock: ManualClock) -> None:
     assert [entry.key for entry in engine.list_keys().entries][:1] == ["user:00"]
 
 
-def test_listing_tells_the_limit_that_was_last_used(clock: ManualClock, tmp_path: Path) -> None:
+def test_listing_reports_the_limit_used_last(clock: ManualClock, tmp_path: Path) -> None:
     """Also after a restart, when the state file has brought states without their number."""
     engine = MemoryEngine(clock=clock, state_file=tmp_path / "state")
     engine.bind(FixedWindow(9, HOUR_US))("key", 2)
@@ -540,7 +540,7 @@ def test_listing_is_not_changed_by_those_who_take_nothing(clock: ManualClock) ->
 
 
 @pytest.mark.parametrize("by", ["hit", "decide"])
-def test_listing_says_where_it_cannot_tell_whose_limit_it_is(by: str, clock: ManualClock) -> None:
+def test_listing_marks_limits_it_cannot_attribute(by: str, clock: ManualClock) -> None:
     engine = MemoryEngine(clock=clock)
     limits = {"ten": FixedWindow(10, HOUR_US), "five": FixedWindow(5, HOUR_US)}
     hits = {key: engine.bind(limit) for key, limit in limits.items() if by == "hit"}

@@ -1,27 +1,43 @@
-"""Memory is bounded in bytes, whatever callers choose: keys, windows, limits. And nobody's count is forgotten for it."""
+"""Memory is bounded in bytes, whatever callers choose: keys, windows, limits. And no count is forgotten for it."""
 
 from __future__ import annotations
 
+import gc
 import random
 import subprocess
 import sys
 import tracemalloc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import Charge, Limiter, MemoryEngine, SlidingWindow, TokenBucket, UsageError
+from headgate import (
+    Charge,
+    Concurrency,
+    Limiter,
+    MemoryEngine,
+    SlidingLog,
+    SlidingWindow,
+    TokenBucket,
+    UsageError,
+)
 from headgate.algorithms import ALGORITHMS, FixedWindow
+from headgate.algorithms._holders import Holders
 from headgate.algorithms.base import MAX_WINDOW_US
 from headgate.charge import ChargeSet
 from headgate.engines._memory_budget import (
+    FEW_ENTRIES,
     SHARED_BYTES,
-    TABLE_BYTES,
     is_stand_in,
+    log_weight,
     longer_window_us,
+    slots_weight,
     stand_in,
+    table_weight,
     weight_of,
 )
+from headgate.engines._state_table import StateTable
+from headgate.rate import limits_of
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -39,11 +55,24 @@ def clock() -> ManualClock:
 def weighed(engine: MemoryEngine) -> int:
     """What everything weighs, counted anew."""
     return sum(
-        TABLE_BYTES
+        table_weight(table.limit)
         + sum(map(weight_of, [*table.young, *table.old]))
         + SHARED_BYTES * len(table.shared)
+        + sum(
+            grown(state)
+            for states in (table.young, table.old, table.shared)
+            for state in states.values()
+        )
         for table in engine._core.tables.values()
     )
+
+
+def grown(state: Any) -> int:
+    """What the state of a log, or of slots, weighs besides."""
+    if isinstance(state, Holders):
+        return slots_weight(state)
+    is_log = isinstance(state, tuple) and isinstance(state[0], list)
+    return log_weight(state) if is_log else 0
 
 
 def fill_with_windows(limiter: Limiter, most: int = 100_000) -> int:
@@ -54,6 +83,10 @@ def fill_with_windows(limiter: Limiter, most: int = 100_000) -> int:
         ).degraded:
             return number
     raise AssertionError("memory is never full")
+
+
+def hit_hourly(limiter: Limiter, key: str) -> bool:
+    return limiter.hit(key, "100/hour", algorithm="fixed_window").allowed
 
 
 class TestKeys:
@@ -157,6 +190,112 @@ class TestReservations:
         assert 0 < engine.counters.reservations < 40
 
 
+class TestLogs:
+    LIMIT = SlidingLog(100_000, 3_600_000_000)
+
+    def test_long_logs_are_bounded_by_their_bytes(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        limiter = Limiter(engine)
+        tracemalloc.start()
+        for number in range(30_000):  # 1.5 MB of entries.
+            limiter.hit(f"key:{number % 7}", self.LIMIT)
+            clock.advance(us=10_000)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert size < 1.3 * MEGABYTE
+        assert engine.counters.bytes == weighed(engine) <= MEGABYTE
+
+    def test_many_short_logs_are_bounded_as_well(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        limiter = Limiter(engine)
+        for number in range(40_000):
+            limiter.hit(f"key:{number % 4_000}", self.LIMIT)
+            clock.advance(us=1_000)
+        assert engine.counters.bytes == weighed(engine) < 1.2 * MEGABYTE
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_a_coarse_log_admits_no_more_in_any_window(self, clock: ManualClock, seed: int) -> None:
+        chance = random.Random(seed)
+        admitted: list[int] = []
+        limit = SlidingLog(40, 10_000_000)
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        limiter = Limiter(engine)
+        assert limiter.hit("me", limit)
+        for number in range(300):
+            limiter.hit(f"{number} " * 100, "1/day")  # Memory is full.
+        assert engine.counters.shared
+        table = engine._core.tables["", None, limit.identity]
+        coarse = False
+        for _ in range(3_000):
+            now_us = clock.now_us()
+            if limiter.hit("me", limit):
+                admitted.append(now_us)
+                assert sum(at > now_us - 10_000_000 for at in admitted) <= 40
+            _, start, end, total = table.get("me")
+            assert end - start <= 2 * FEW_ENTRIES
+            coarse |= total > FEW_ENTRIES
+            clock.advance(chance.choice([0, 0.01, 0.1, 0.5]))
+        assert coarse
+        assert len(admitted) > 300  # And it recovers all the time.
+
+
+class TestSlots:
+    def test_held_slots_are_bounded_by_their_bytes(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        tracemalloc.start()
+        granted = 0
+        for number in range(5_000):
+            granted += self.hold(engine, f"key:{number % 5}", f"token {number}")
+            clock.advance(us=1)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert size < 1.3 * MEGABYTE
+        assert 2_000 < granted < 3_000
+        assert engine.counters.bytes == weighed(engine) < 1.01 * MEGABYTE
+
+    def test_one_that_is_released_makes_room(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        number = 0
+        while self.hold(engine, "key", f"token {number}"):
+            number += 1
+        assert self.hold(engine, "key", "token 0")  # Its own one is only renewed.
+        engine.release("key", SLOTS, "token 0")
+        assert self.hold(engine, "key", "another")
+        assert not self.hold(engine, "key", "one more")
+        assert engine.usage("key", SLOTS).used == number
+        clock.advance(31)
+        assert self.hold(engine, "key", "later")
+        assert engine.counters.bytes == weighed(engine)
+
+    @pytest.mark.parametrize("way", ["hit", "run", "decide"])
+    def test_those_that_nobody_names_are_bounded_as_well(
+        self, clock: ManualClock, way: str
+    ) -> None:
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        hit, run = engine.bind(SLOTS), engine.bind_run(SLOTS)
+        granted = 0
+        for _ in range(1_000):
+            if way == "run":
+                granted += run(["key"], 1).answers[0][0]
+            elif way == "hit":
+                granted += hit("key", 1).allowed
+            else:
+                granted += engine.decide([ChargeSet((Charge("key", SLOTS),))])[0].allowed
+        assert 200 < granted < 300
+        assert engine.counters.bytes == weighed(engine) < 101_000
+        clock.advance(31)
+        assert hit("key", 1)
+
+    @staticmethod
+    def hold(engine: MemoryEngine, key: str, token: str) -> bool:
+        (decision,) = engine.decide([ChargeSet((Charge(key, SLOTS),), token=token)])
+        assert decision.allowed or decision.degraded
+        return decision.allowed
+
+
+SLOTS = Concurrency(100_000, 30_000_000)
+
+
 class TestWindows:
     def test_any_number_of_windows_is_counted_in_bounded_memory(self, clock: ManualClock) -> None:
         engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
@@ -183,7 +322,7 @@ class TestWindows:
         limit.reset()
         assert limit.hit().allowed
 
-    def test_it_goes_on_in_the_longer_one_when_there_is_room_again(
+    def test_counting_stays_in_the_longer_window_when_there_is_room_again(
         self, clock: ManualClock
     ) -> None:
         """To begin a window of its own in between would be a fresh allowance."""
@@ -223,7 +362,9 @@ class TestWindows:
         with limiter.concurrency("me", 1).slot():
             assert not limiter.concurrency("me", 1).check()
 
-    def test_a_restart_goes_on_in_it(self, clock: ManualClock, tmp_path: Path) -> None:
+    def test_counting_stays_in_the_longer_window_after_a_restart(
+        self, clock: ManualClock, tmp_path: Path
+    ) -> None:
         path = tmp_path / "limits.state"
         engine = MemoryEngine(max_bytes=100_000, clock=clock, state_file=path)
         limiter = Limiter(engine)
@@ -237,6 +378,47 @@ class TestWindows:
         assert again.counters.bytes == weighed(again)
         again.close()
 
+    def test_strangers_that_share_a_state_later_give_a_key_no_fresh_allowance(
+        self, clock: ManualClock
+    ) -> None:
+        """A key in the longer window stays there, also when others share states of the window itself by now."""
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        limiter = Limiter(engine)
+        self.fill_with_keys(limiter, 1, 100_000)
+        admitted = sum(hit_hourly(limiter, "me") for _ in range(200))
+        clock.advance(300)
+        for number in range(30):  # Each makes room for several.
+            limiter.hit(f"later:{number}", "1/minute")
+        assert engine.counters.bytes < 90_000
+        assert hit_hourly(limiter, "you")
+        self.fill_with_keys(limiter, 2, 112_500)
+        hit_hourly(limiter, "a stranger")
+        admitted += sum(hit_hourly(limiter, "me") for _ in range(200))
+        assert 50 <= admitted <= 100
+        assert engine.counters.bytes == weighed(engine)
+
+    def test_settling_for_more_gives_a_key_no_fresh_allowance(self, clock: ManualClock) -> None:
+        """The window in which it was reserved is over, and the key is counted in the longer one by now."""
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        limiter = Limiter(engine)
+        limit = FixedWindow(100, 60_000_000)
+        engine.decide([ChargeSet((Charge("me", limit),), 0, 3_600_000_000, "token")])
+        clock.advance(300)
+        fill_with_windows(limiter)  # And what is idle is dropped.
+        assert limiter.hit("me", limit).degraded
+        before = 1 + sum(limiter.hit("me", limit).allowed for _ in range(200))
+        assert engine.settle("token", 2)
+        assert before + sum(limiter.hit("me", limit).allowed for _ in range(200)) <= 100
+
+    @staticmethod
+    def fill_with_keys(limiter: Limiter, seed: int, size: int) -> None:
+        engine = limiter.engine.unguarded
+        assert isinstance(engine, MemoryEngine)
+        number = 0
+        while engine.counters.bytes < size:
+            limiter.hit(f"filler:{seed}:{number}", "1/minute")
+            number += 1
+
     def test_reservations_settle_in_it(self, clock: ManualClock) -> None:
         limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
         fill_with_windows(limiter)
@@ -244,6 +426,42 @@ class TestWindows:
         with limit.reserve(40) as reservation:
             assert reservation.settle(10)
         assert limit.stats().count == 10
+
+
+class TestRules:
+    def test_any_number_of_rules_is_counted_in_bounded_memory(self, clock: ManualClock) -> None:
+        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+        limiter = Limiter(engine)
+        for number in range(5_000):
+            limiter.decide([Charge("me", "5/hour", rule=f"rule:{number}")])
+        assert engine.counters.bytes == weighed(engine) <= 1.2 * MEGABYTE
+        assert len(engine._by_rule) <= 1.25 * len(engine._core.tables) + 16
+
+    def test_a_rule_without_room_admits_no_more_than_its_limit(self, clock: ManualClock) -> None:
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        for number in range(200):
+            limiter.decide([Charge("other", "1/hour", rule=f"rule:{number}")])
+        asked = [limiter.decide([Charge("me", "4/hour", rule="new")]) for _ in range(10)]
+        assert sum(map(bool, asked)) <= 4
+        assert all(decision.degraded for decision in asked)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_no_rule_admits_more_in_a_memory_that_is_too_small(
+        self, seed: int, clock: ManualClock
+    ) -> None:
+        chance = random.Random(seed)
+        limiter = Limiter(MemoryEngine(max_bytes=100_000, clock=clock))
+        admitted: dict[tuple[str, int], int] = {}
+        rules = [f"rule:{number}" for number in range(8)]
+        for number in range(4_000):
+            rule = chance.choice(rules)
+            if limiter.decide([Charge("me", "3/10s", 1, "fixed_window", rule=rule)]):
+                place = (rule, clock.now_us() // 10_000_000)
+                admitted[place] = admitted.get(place, 0) + 1
+                assert admitted[place] <= 3
+            limiter.decide([Charge("other", f"1/{chance.randint(1, 900)}s", rule=f"r{number}")])
+            clock.advance(chance.choice([0.1, 0.5, 1, 30 * (chance.random() < 0.05)]))
+        assert 3 in admitted.values()
 
 
 ALL = sorted(set(ALGORITHMS) - {"concurrency"})
@@ -286,10 +504,43 @@ class TestStandIns:
         assert large is not None
         assert large.burst == 1
 
-    def test_nobody_can_guess_them(self, clock: ManualClock) -> None:
+    def test_stand_ins_depend_on_a_secret(self, clock: ManualClock) -> None:
         one, two = MemoryEngine(clock=clock), MemoryEngine(clock=clock)
         limit = FixedWindow(1, 3_600_000_000)
         assert stand_in(limit, one._core._secret) != stand_in(limit, two._core._secret)
+
+
+OURS = [
+    tracemalloc.Filter(inclusive=True, filename_pattern=f"*/headgate/{room}/*")
+    for room in ("engines", "algorithms")
+]
+"""Where memory of an engine is taken; what other tests have left behind may end meanwhile."""
+
+
+class TestWindowsInBytes:
+    @pytest.mark.parametrize("algorithm", sorted(set(ALL) - {"calendar_window"}))
+    def test_a_window_takes_no_more_than_it_weighs(
+        self, clock: ManualClock, algorithm: str
+    ) -> None:
+        engine = MemoryEngine(clock=clock)
+        tracemalloc.start()
+        for number in range(2_000):
+            (limit,) = limits_of(f"5/{YEAR - number}s", algorithm)
+            engine.bind(limit)("key", 1)
+        gc.collect()
+        taken = tracemalloc.take_snapshot().filter_traces(OURS)
+        tracemalloc.stop()
+        size = sum(one.size for one in taken.traces)
+        assert 0 < size < engine.counters.bytes == weighed(engine)
+
+    def test_windows_that_are_over_are_let_go(self, clock: ManualClock) -> None:
+        """Not only counted as gone: nothing else may hold them, or they take up memory all the same."""
+        engine = MemoryEngine(max_bytes=4 * MEGABYTE, clock=clock)
+        for number in range(6_000):
+            engine.bind(FixedWindow(5, 60_000_000 + number))("key", 1)
+            clock.advance(0.1)
+        kept = sum(isinstance(one, StateTable) for one in gc.get_objects())
+        assert kept < 1.2 * len(engine._core.tables) + 100
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -361,7 +612,7 @@ print((rss() - before) / 1_000_000)
 @pytest.mark.slow
 @pytest.mark.parametrize("what, many", [("keys", 200_000), ("limits", 20_000), ("windows", 30_000)])
 def test_a_process_stays_small(what: str, many: int) -> None:
-    """Slow: it takes many of them to tell a bound from none. 64 MB more: twice the bound of the engine, and its caches."""
+    """Slow: it takes many of them to tell a bound from none. 64 MB is twice the bound of the engine and its caches."""
     done = subprocess.run(
         [sys.executable, "-c", MANY, what, str(many)], capture_output=True, text=True, check=True
     )

@@ -72,7 +72,7 @@ def test_a_restart_keeps_every_count(path: Path) -> None:
     after.close()
 
 
-def test_a_restart_keeps_states_that_strangers_share(path: Path) -> None:
+def test_a_restart_keeps_shared_states(path: Path) -> None:
     """With the secret that tells who shares which, so a restart hands out no fresh allowance."""
     clock = ManualClock()
     limit = limits_of("2/hour", "fixed_window")[0]
@@ -89,7 +89,9 @@ def test_a_restart_keeps_states_that_strangers_share(path: Path) -> None:
     after.close()
 
 
-def test_hits_go_on_while_states_are_encoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hits_continue_while_states_are_encoded(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Encoding a million states takes seconds, and nobody waits for that; what comes meanwhile is for the next save."""
     clock = ManualClock()
     engine = MemoryEngine(clock=clock, state_file=path)
@@ -206,7 +208,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     limiter.engine.close()
 
 
-def test_saving_goes_on_by_itself(path: Path) -> None:
+def test_saving_continues_in_the_background(path: Path) -> None:
     """With `save_every` nobody has to remember to save."""
     engine = MemoryEngine(state_file=path, save_every=0.01)
     engine.bind(limits_of("5/hour")[0])("key", 1)
