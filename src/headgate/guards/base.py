@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..algorithms import Limit
     from ..charge import ChargeSet
     from ..decision import Decision
+    from ..engines.base import AsyncHit, HookedHit
     from ..engines.verbs import Verb
     from ..errors import EngineError
 
@@ -52,6 +53,16 @@ Chore: TypeAlias = "Callable[[Any], Verb[Any]]"
 """`(engine)`: a verb that calls the engine in the background."""
 
 
+Shortcut: TypeAlias = "Callable[[Callable[[str, int], Any]], Callable[[str, int], Any]]"
+"""`(hit)`: the same hit with a guard's answers in front, so that they cost no more than one call."""
+
+QuickHit: TypeAlias = "Callable[[HookedHit, AsyncHit], AsyncHit]"
+"""`(ask, hit)`: the same hit, except that one for which `before` only returns a ticket goes to `ask` with it."""
+
+QuickHookedHit: TypeAlias = "Callable[[HookedHit, HookedHit], HookedHit]"
+"""`QuickHit` inside of another layer: `ask` gets a pair of tickets, this guard's and that layer's."""
+
+
 class HitGuard(NamedTuple):
     """A guard's hooks for the hits of one limit. Functions, not methods, because they run on every hit."""
 
@@ -61,8 +72,21 @@ class HitGuard(NamedTuple):
     """`(decision, ticket)`"""
     failed: Callable[[Exception, Any], Decision] | None = None
     """`(error, ticket)`: returns an answer, or raises the error or a better one."""
+    may_skip: Callable[[], bool] | None = None
+    """Whether `after` has nothing to do at the moment for hits that are allowed; see `Hooks.may_skip`."""
     passes: Callable[[Sequence[str]], bool] | None = None
     """Whether these keys can be hit in one call, because the guard affects none of them. Without it they never can."""
+    shortcut: Shortcut | None = None
+    """Makes a hit of all layers from here on in one that answers by itself what this guard can answer at once.
+
+    The shell around this one finds it with `shortcut(limit, rule)` of this guard's shell.
+    """
+    gives_way: bool = False
+    """Whether the shortcut of the guard behind this one comes first: its answers are none of this one's business."""
+    quick_hit: QuickHit | None = None
+    """Makes a hit of this guard that has `before` built in, for async engines: one call less."""
+    quick_hooked_hit: QuickHookedHit | None = None
+    """The same for when there is a layer around this one that sees every answer."""
 
 
 def cost_as_ticket(_key: str, cost: int) -> int:
@@ -92,7 +116,7 @@ class Guard:
 
     has_chores: ClassVar[bool] = False
 
-    about: ClassVar[type[Limit] | None] = None
+    limit_type: ClassVar[type[Limit] | None] = None
     """The only kind of limit that this guard handles. Requests without one skip it."""
 
     def scoped(self, namespace: str) -> Self:
@@ -115,7 +139,7 @@ class Guard:
         """The answer when the engine has failed; raises the error if the guard has no answer either."""
         raise error
 
-    def asked_for(self, limit: Limit, rule: str | None) -> Limit:
+    def current_limit(self, limit: Limit, rule: str | None) -> Limit:
         """The limit that hits of this limit currently go to: one of its `Variants`, or itself."""
         return limit
 
@@ -128,6 +152,9 @@ class Guard:
     def settling(self, token: str, actual: int | Sequence[int]) -> int | Sequence[int]:
         """The real costs for the engine, of a reservation that is being settled: `before` may have dropped charges."""
         return actual
+
+    def closed(self, token: str) -> None:
+        """Called when a reservation was certainly settled, or is not there (any more): nobody settles it again."""
 
     def settled(self, token: str) -> None:
         """Called after a reservation was settled, or settling was attempted: it may have given units back."""

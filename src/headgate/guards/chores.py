@@ -32,7 +32,7 @@ class ChoreThread:
         self._engine = engine
         self._guard = guard
         self._begin()
-        _fork.remember(self)
+        _fork.reset_after_fork(self)
 
     def _begin(self) -> None:
         self._starting = threading.Lock()
@@ -101,14 +101,20 @@ class ChoreTimer:
 
     def _tick(self) -> None:
         self._timer = None
-        if self._work is None or self._work.done():
+        if not self._is_working:
             chores = self._guard.chores()
             if chores:
                 self._work = asyncio.get_running_loop().create_task(self._do_all(chores))
                 self._work.add_done_callback(lambda _: self.start())
         # While chores are running the pause may be 0, so the task's callback restarts the timer instead.
-        if self._work is None or self._work.done():
+        if not self._is_working:
             self.start()
+
+    @property
+    def _is_working(self) -> bool:
+        """Whether chores are running, in a loop that runs: one may have been stopped in the middle of them."""
+        work = self._work
+        return work is not None and not work.done() and work.get_loop().is_running()
 
     async def _do_all(self, chores: Sequence[Chore]) -> None:
         for place in range(0, len(chores), AT_ONCE):
@@ -126,7 +132,7 @@ class ChoreTimer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._work is not None and self._loop is asyncio.get_running_loop():
+        if self._work is not None and self._work.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([self._work])
         chores = self._guard.last_chores()
         for place in range(0, len(chores), AT_ONCE):

@@ -21,13 +21,13 @@ waits are randomised, so that all nodes get their turn.
 from __future__ import annotations
 
 import random
-import threading
 from sys import getsizeof
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ..algorithms.token_bucket import GRAIN
 from ..decision import Context, Decision
+from ..engines._lock import FastLock
 from .never import capacity
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from ..algorithms import Answer, Limit
 
+ONE: Final = 1
 MAX_LENGTH_US: Final = 1_000_000
 OF_WINDOW: Final = 20
 NS_PER_US: Final = 900
@@ -169,7 +170,7 @@ class LimitChunks:
             self._wait_ns = min(self._wait_ns, limit.capacity * 1000 // GRAIN // 8)
         self._ticks = ticks
         self._chance = random.Random(random.random())
-        self._lock = threading.Lock()
+        self._lock = FastLock()
         self._context = Context("lease", rule=rule)
         self.noticing_since_ns = self.noticing_until_ns = self.noticed_as = 0
         self.retired = False
@@ -177,22 +178,49 @@ class LimitChunks:
 
     def after_fork(self) -> None:
         """The units belong to the parent."""
-        self._lock = threading.Lock()
-        self.by_key, self._filled = {}, {}
+        self._lock.after_fork()
+        self.by_key.clear()
+        self._filled.clear()
 
-    def spend(self, key: str, cost: int) -> Decision | Wanted | int:
-        """The answer, if the chunk of this key has it; else the chunk to ask for, or the cost, to ask for the hit."""
-        chunk = self.by_key.get(key)
+    def answering(self, otherwise: Callable[[str, int], Any]) -> Callable[[str, int], Any]:
+        """A hit that is answered from the chunk of its key, or by `otherwise` if that does not have it.
+
+        This is the hot path: what it can do without is done when a chunk begins or ends.
+        """
+        find, lock, ticks = self.by_key.get, self._lock, self._ticks
+        limit, context = self.limit, self._context
+
+        def hit(key: str, cost: int) -> Any:
+            try:
+                chunk = find(key)
+            except TypeError:  # No text, and the engine says so.
+                return otherwise(key, cost)
+            if chunk is not None and (cost is ONE or (type(cost) is int and cost > 0)):
+                with lock:
+                    now_ns = ticks()
+                    left = chunk.left - cost
+                    if left >= 0 and now_ns < chunk.until_ns:
+                        chunk.left = left
+                        resets_us = (chunk.resets_ns - now_ns) // 1000
+                        left += chunk.remaining
+                        answer = (True, left, 0, resets_us if resets_us > 0 else 0, 0)
+                        return Decision(key, limit, answer, context)
+            return otherwise(key, cost)
+
+        return hit
+
+    def without_units(self, key: str, cost: int) -> Decision | Wanted | int:
+        """What to do about a hit that no chunk has an answer to: deny it, ask for a chunk, or ask for the hit."""
+        try:
+            chunk = self.by_key.get(key)
+        except TypeError:
+            return cost
         if chunk is None or type(cost) is not int or cost < 1:
             return cost
         with self._lock:
             now_ns = self._ticks()
-            left = chunk.left - cost
-            if left >= 0 and now_ns < chunk.until_ns:
-                chunk.left = left
-                resets_us = (chunk.resets_ns - now_ns) // 1000
-                answer = (True, chunk.remaining + left, 0, resets_us if resets_us > 0 else 0, 0)
-                return Decision(key, self.limit, answer, self._context)
+            if cost <= chunk.left and now_ns < chunk.until_ns:  # It has just come.
+                return cost
             if now_ns < chunk.waits_until_ns:
                 return self._wait(key, chunk, now_ns)
             size = self._next_size(chunk, key, cost, now_ns)

@@ -10,7 +10,7 @@ import threading
 from sys import getsizeof
 from typing import TYPE_CHECKING, Final
 
-from .._fork import remember
+from .._fork import reset_after_fork
 from ..algorithms import Adaptive
 from ..charge import require_key
 from ..charge_kind import ChargeKind
@@ -123,7 +123,7 @@ class DenialBook:
         self._reserved_size = 0
         self.era = 0
         """Increases whenever units are given back: a denial from an earlier era may no longer hold."""
-        remember(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Called in a child process: another thread of the parent may have held the lock."""

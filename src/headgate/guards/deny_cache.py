@@ -12,13 +12,16 @@ It works only for algorithms whose denials hold: not for backoff, where a denial
 may be released at any time. Denials of an adaptive limit hold while a window or a bucket decides; each variant has its
 own. And it works only for requests with one limit: with several, the answer also depends on the other limits, which
 a cached denial does not know.
+
+It gives way to leases, which may have units of a key that the store has none left of.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import FixedWindow, SlidingLog, SlidingWindow, TokenBucket
+from ..charge import ONE
 from .base import Found, Guard, HitGuard
 from .denials import DenialBook
 from .never import capacity, certain_denial, denied_for_ever
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from ..charge import ChargeSet
     from ..clock import Clock
     from ..decision import Decision
+    from ..engines.base import AsyncHit, HookedHit
+    from .base import QuickHit
+    from .denials import Denials
 
 HOLDING: Final = frozenset(
     one.name for one in (FixedWindow, SlidingWindow, SlidingLog, TokenBucket)
@@ -58,7 +64,7 @@ class DenyCache(Guard):
                 return denied_for_ever(key, limit, cost, rule)
             return None
 
-        return HitGuard(before)
+        return HitGuard(before, gives_way=True)
 
     def _with_memory(self, limit: Limit, rule: str | None) -> HitGuard:
         book, ticks, most = self._book, self._clock.ticks, capacity(limit)
@@ -83,7 +89,28 @@ class DenyCache(Guard):
                 denials.forget(decision.key)
             return decision
 
-        return HitGuard(before, after)
+        def may_skip() -> bool:
+            return not denials._known
+
+        quick = self._quick_hit(denials, most)
+        return HitGuard(before, after, may_skip=may_skip, gives_way=True, quick_hit=quick)
+
+    def _quick_hit(self, denials: Denials, most: int) -> QuickHit:
+        """See `HitGuard.quick_hit`: while no denial is known, a hit only needs its ticket.
+
+        Once these denials are retired, all hits go the longer way.
+        """
+        book, ticks, one = self._book, self._clock.ticks, ONE if most else None
+
+        def quick_hit(ask: HookedHit, hit: AsyncHit) -> AsyncHit:
+            def quick(key: str, cost: int) -> Any:
+                if cost is one and not (denials._known or denials.retired):
+                    return ask(key, cost, (cost, ticks(), book.era))
+                return hit(key, cost)
+
+            return quick
+
+        return quick_hit
 
     def before(self, request: ChargeSet) -> Decision | ChargeSet:
         """See `Guard.before`."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..algorithms import Answer, Limit
+    from ..engines.base import HookedHit
     from ..rules.model import OnError
     from .breaker import Breaker
     from .local_counts import LocalCounts
@@ -78,7 +79,7 @@ class FallbackGuard(Guard):
         """See `Guard.scoped`. The store and the breaker are shared; the keys are not."""
         return FallbackGuard(
             self.breaker,
-            self.local.anew(),
+            self.local.new_empty(),
             self.policy,
             members=self._members,
             in_part=self._in_part,
@@ -89,7 +90,7 @@ class FallbackGuard(Guard):
     @property
     def forgettable(self) -> bool:
         """Whether the store knows everything that was admitted, so that nothing is lost with this guard."""
-        return not (self.breaker.is_open or self.local.owes or self.local.slots())
+        return not (self.breaker.is_open or self.local.has_debts or self.local.slots())
 
     def for_limit(self, limit: Limit, rule: str | None) -> HitGuard:
         """See `Guard.for_limit`."""
@@ -122,7 +123,22 @@ class FallbackGuard(Guard):
         def instead(key: str, cost: int, error: EngineError) -> Decision:
             return self.answer(ChargeSet((Charge(key, limit, cost, rule=rule),)), error)
 
-        return HitGuard(before, after, failed)
+        may_skip = None if remembers else self._is_calm
+        return HitGuard(before, after, failed, may_skip, quick_hooked_hit=self._quick_hooked_hit)
+
+    def _is_calm(self) -> bool:
+        return self.breaker.calm
+
+    def _quick_hooked_hit(self, ask: HookedHit, hit: HookedHit) -> HookedHit:
+        """See `HitGuard.quick_hooked_hit`: while all is well, a hit only needs its ticket."""
+        breaker, ticks = self.breaker, self.breaker.ticks
+
+        def quick(key: str, cost: int, ticket: Any) -> Any:
+            if breaker.calm:
+                return ask(key, cost, ((key, cost, ticks()), ticket))
+            return hit(key, cost, ticket)
+
+        return quick
 
     def note_answer(self, asked_ns: int, request: ChargeSet, decision: Decision) -> Decision:
         """Record an answer of the store; a fallback starts from the remaining units it reports."""

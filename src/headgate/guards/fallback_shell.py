@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakSet
 
-from .._fork import remember
+from .._fork import reset_after_fork
 from ..charge import require_costs
 from ..engines.verbs import run, run_async, settle_each
 from ..errors import EngineError, EngineTimeout
@@ -69,7 +69,7 @@ class _Verbs:
         guard = self._fallback
         decision = guard.answer(request, error)
         if error.indefinite and request.reserve_us:
-            guard.local.later("withdraw", request)
+            guard.local.defer("withdraw", request)
             guard.wake()
         return decision
 
@@ -133,7 +133,7 @@ class _Verbs:
             if guard.policy(None) == "raise" or not error.transient:
                 raise
             for one in deferred:
-                guard.local.later(one.verb, *one.args)
+                guard.local.defer(one.verb, *one.args)
             guard.wake()
             return True
         guard.breaker.answered(asked_ns)
@@ -146,7 +146,7 @@ class _Verbs:
     @property
     def _is_needed(self) -> bool:
         guard = self._fallback
-        return guard.breaker.is_open or guard.local.owes
+        return guard.breaker.is_open or guard.local.has_debts
 
 
 class FallbackEngine(_Verbs, GuardedEngine):
@@ -158,7 +158,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
         self._begin()
         self._closed = threading.Event()
         guard.wake = self._wake
-        remember(self)
+        reset_after_fork(self)
 
     def _begin(self) -> None:
         self._runs = False
@@ -308,9 +308,9 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
             await asyncio.wait([self._task])
 
     def _wake(self) -> None:
-        """Start the recovery unless it is running in a live event loop."""
+        """Start the recovery unless it runs already; one in an event loop that was stopped does not."""
         task = self._task
-        if task is not None and not task.done() and not task.get_loop().is_closed():
+        if task is not None and not task.done() and task.get_loop().is_running():
             return
         if self._is_needed and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._recover())
@@ -321,7 +321,8 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
             self._wake()  # There may be something new to recover.
 
     async def _recover(self) -> None:
-        while self._is_needed:
+        """Recover until nothing is left to do, or until another loop does it because this one had been stopped."""
+        while self._is_needed and self._task is asyncio.current_task():
             await self._drive(self._recovery())
 
     async def _drive(self, recovery: Recovery) -> None:

@@ -173,6 +173,11 @@ class KillSwitchGuard(Guard):
             return actual
         return [actual[place] for place in left]
 
+    def closed(self, token: str) -> None:
+        """See `Guard.closed`."""
+        if self._left:
+            self._left.pop(token, None)
+
     def _passed(self, key: str, rule: str | None, token: str | None = None) -> Decision:
         context = Context(
             "open", degraded=True, rule=rule, token=token, reason=self.switch.reason(rule)

@@ -87,7 +87,7 @@ class Leases(Guard):
         self._noticed: dict[int, int] = {}
         """How often keys that are not watched were hit lately, by hashes: two that are equal only seem busier."""
         self._begin()
-        _fork.remember(self)
+        _fork.reset_after_fork(self)
 
     def _begin(self) -> None:
         self._name = secrets.token_hex(8)
@@ -118,25 +118,28 @@ class Leases(Guard):
             return None
         chunks = self._chunks_of(limit, rule)
 
-        def before(key: str, cost: int) -> Found:
-            try:
-                found = chunks.spend(key, cost)
-            except TypeError:  # No text, and the engine says so.
-                return cost
+        def without_units(key: str, cost: int) -> Found:
+            found = chunks.without_units(key, cost)
             return self._ask_for(chunks, key, cost, found) if type(found) is Wanted else found
 
+        answer = chunks.answering(without_units)
+
+        def before(key: str, cost: int) -> Found:
+            return answer(key, cost)
+
         def after(decision: Decision, cost: int) -> Decision:
-            nonlocal chunks
+            nonlocal chunks, answer
             chunk = chunks.by_key.get(decision.key)
             if chunk is not None:
                 return chunks.hit(chunk, decision, cost)
             if decision.answer[0]:
                 if chunks.retired:
                     chunks = self._chunks_of(limit, rule)
+                    answer = chunks.answering(without_units)
                 self._notice(chunks, decision, cost)
             return decision
 
-        return HitGuard(before, after)
+        return HitGuard(before, after, shortcut=chunks.answering)
 
     def _chunks_of(self, limit: Limit, rule: str | None) -> LimitChunks:
         with self._lock:
@@ -165,11 +168,8 @@ class Leases(Guard):
         if wanted.over is not None:
             self._give_back([wanted.over])
         charge = ReadyCharge(key, (chunks.limit,), wanted.size, ChargeKind.TAKE, chunks.rule)
-        request = ChargeSet(
-            (charge,),
-            reserve_us=chunks.length_us + RETURN_US,
-            token=f"{self._name}{next(self._numbers):x}",
-        )
+        token = f"{self._name}{next(self._numbers):x}"
+        request = ChargeSet((charge,), 0, chunks.length_us + RETURN_US, token)
 
         def answered(decision: Decision) -> Decision | None:
             if decision.context.source != "engine":

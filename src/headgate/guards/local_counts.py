@@ -4,6 +4,9 @@ A memory engine decides, on this node's share of each limit (`shares.py`). A key
 store's last answer, if that is less than the share. What was admitted is owed: when the store is back, it is charged by
 force, as far as that still counts (a window that has ended meanwhile owes nothing).
 
+A share is spent once, however often the store goes away: what was admitted here counts until its window is over, also
+after the store was charged for it.
+
 **Slots** that are held when the store comes back are moved to it if it has room, and otherwise stay here until they are
 released. **Reservations** are settled here; once their estimate has been charged to the store, only the cost beyond it
 is charged there as well. Settlements and releases for the store are queued until it is back.
@@ -18,31 +21,28 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from .._fork import remember
+from .._fork import reset_after_fork
 from ..algorithms import NEVER, Concurrency
 from ..charge import ChargeSet, ReadyCharge
 from ..charge_kind import ChargeKind
 from ..decision import Context, Decision
 from ..engines.base import combined
 from ..engines.memory import MemoryEngine
+from .last_answers import MAX_KEYS, MAX_LIMITS, LastAnswers
 from .never import capacity
 from .shares import share_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..algorithms import Answer, Limit
+    from ..algorithms import Limit
     from ..charge import Charge
     from ..clock import Clock
     from ..decision import Source
     from .shares import Fleet
 
-MAX_KEYS: Final = 65_536
 MAX_BYTES: Final = 67_108_864
-LONGEST_KEY: Final = 256
-"""Longer keys are decided too, but their remaining units are not remembered."""
 MAX_LATER: Final = 10_000
-MAX_LIMITS: Final = 4_096
 RETRY_US: Final = 1_000_000
 """The retry delay of a denial that is only due to the small share."""
 
@@ -68,55 +68,6 @@ class Reserved(NamedTuple):
     """Whether its estimates have been charged to the store."""
 
 
-class LimitAnswers:
-    """The units that each key of a limit had left in the store's last answer. When full, the older half is dropped."""
-
-    __slots__ = ("_old", "_ticks", "_young", "most")
-
-    def __init__(self, clock: Clock, most: int) -> None:
-        self._ticks = clock.ticks
-        self.most = most
-        """How many keys fit into the younger half."""
-        self._young: dict[str, tuple[int, Answer]] = {}
-        self._old: dict[str, tuple[int, Answer]] = {}
-
-    def note(self, key: str, answer: Answer) -> None:
-        """Record an answer of the store."""
-        if len(key) > LONGEST_KEY:
-            return
-        if len(self._young) >= self.most:
-            self._old, self._young = self._young, {}
-        self._young[key] = (self._ticks(), answer)
-
-    def remaining(self, key: str) -> int | None:
-        """The units left; `None` if unknown or out of date."""
-        found = self._young.get(key) or self._old.get(key)
-        if found is None:
-            return None
-        at_ns, (_, remaining, _, reset_after_us, _) = found
-        passed_us = (self._ticks() - at_ns) // 1000
-        return remaining if passed_us < reset_after_us else None
-
-
-class LastAnswers:
-    """The last answers of every limit. When there are too many limits, all others are dropped."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._by_limit: dict[tuple[Limit, str | None], LimitAnswers] = {}
-
-    def of(self, limit: Limit, rule: str | None) -> LimitAnswers:
-        """The last answers for one limit. All limits together share the room for keys."""
-        found = self._by_limit.get((limit, rule))
-        if found is None:
-            if len(self._by_limit) >= MAX_LIMITS:
-                self._by_limit.clear()
-            found = self._by_limit[limit, rule] = LimitAnswers(self._clock, MAX_KEYS)
-            for one in list(self._by_limit.values()):
-                one.most = max(1, MAX_KEYS // 2 // len(self._by_limit))
-        return found
-
-
 class LocalCounts:
     """Decides instead of the store. Safe under threads."""
 
@@ -136,10 +87,14 @@ class LocalCounts:
         """Reservations by token."""
         self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
         self._begin()
-        remember(self)
+        reset_after_fork(self)
 
     def _begin(self) -> None:
         self._engine = MemoryEngine(max_keys=MAX_KEYS, max_bytes=MAX_BYTES, clock=self._clock)
+        """What was admitted here, and still counts."""
+        self._begin_outage()
+
+    def _begin_outage(self) -> None:
         self._fleet: Fleet | None = None
         """The nodes that share the limits, fixed at an outage's first decision: shares must not change during it."""
         self._shares: dict[Limit, Limit] = {}
@@ -148,7 +103,7 @@ class LocalCounts:
         self._admitted: dict[Counted, int] = {}
         self._surplus: dict[Counted, int] = {}
 
-    def anew(self) -> LocalCounts:
+    def new_empty(self) -> LocalCounts:
         """An empty copy, for another namespace."""
         return LocalCounts(self._clock, self._fleet_now)
 
@@ -162,7 +117,7 @@ class LocalCounts:
         self._begin()
 
     @property
-    def owes(self) -> bool:
+    def has_debts(self) -> bool:
         """Whether there is anything to charge or return to the store."""
         return bool(self._admitted or self._surplus or self._later)
 
@@ -235,7 +190,7 @@ class LocalCounts:
             ]
             used = tuple(cost for charge, cost in costs if not _is_slot(charge))
             kept = tuple(cost for charge, cost in costs if _is_slot(charge))
-            if used and not charged:
+            if used:
                 self._engine.settle(token, used)
             if kept:
                 self._slots.settle(token, kept)
@@ -274,7 +229,7 @@ class LocalCounts:
                 Decision(decision.key, share, decision.answer, decision.context)
             )
 
-    def later(self, verb: str, *args: object) -> None:
+    def defer(self, verb: str, *args: object) -> None:
         """Queue a call for when the store is back."""
         self._later.append(Deferred(verb, args))
 
@@ -283,7 +238,7 @@ class LocalCounts:
     def waiting(self) -> Iterator[Deferred]:
         """Queued settlements and releases, one by one; each leaves the queue when the next is requested.
 
-        Calls queued again with `later` meanwhile are left for the next round.
+        Calls queued again with `defer` meanwhile are left for the next round.
         """
         for _ in range(len(self._later)):
             if not self._later:
@@ -319,8 +274,8 @@ class LocalCounts:
                 self._give_back(self._held.pop(token)[0])
             return not released or taken is False
 
-    def owed(self, most: int) -> list[ChargeSet]:
-        """The next charges to force on the store; considered paid unless `owe_again` is called."""
+    def next_debts(self, most: int) -> list[ChargeSet]:
+        """The next charges to force on the store; considered paid unless `restore_debts` is called."""
         found: list[ChargeSet] = []
         with self._lock:
             for token, reserved in self._reserved.items():
@@ -337,7 +292,7 @@ class LocalCounts:
                     found.append(_forced(counted, units))
         return found
 
-    def owe_again(self, charges: Sequence[ChargeSet]) -> None:
+    def restore_debts(self, charges: Sequence[ChargeSet]) -> None:
         """Put back charges that failed."""
         with self._lock:
             for request in charges:
@@ -345,11 +300,16 @@ class LocalCounts:
                 counted = (charge.key, charge.limits[0], charge.rule)
                 self._add(self._surplus, counted, charge.cost)
 
-    def forget(self) -> None:
-        """Start afresh for the next outage: the store has been charged for everything."""
+    def note_merged(self, decisions: Sequence[Decision]) -> None:
+        """Record what the store answered to charges by force: the next outage starts from that."""
+        for one in decisions:
+            self.known.of(one.limited_by, one.rule).note(one.key, one.answer)
+
+    def end_outage(self) -> None:
+        """The store has been charged for everything. What was spent of a share stays spent."""
         with self._lock:
             if not (self._admitted or self._surplus):
-                self._begin()
+                self._begin_outage()
 
     def _share(self, limit: Limit, key: str) -> Limit:
         if capacity(limit) < self.fleet.nodes:  # Which nodes get a unit depends on the key.
@@ -366,14 +326,17 @@ class LocalCounts:
         return ReadyCharge(charge.key, limits, charge.cost, charge.kind, charge.rule)
 
     def _start(self, charge: Charge, share: Charge) -> None:
-        """Start a key that is new in this outage with the units that the store last reported."""
+        """Start a key that is new in this outage with no more units than the store last reported."""
         for limit, part in zip(charge.limits, share.limits, strict=True):
             state = (charge.key, part.identity, charge.rule)
             if state in self._begun or len(self._begun) >= MAX_KEYS:
                 continue
             self._begun.add(state)
             remaining = self.known.of(limit, charge.rule).remaining(charge.key)
-            used = 0 if remaining is None else capacity(part) - remaining
+            if remaining is None:
+                continue
+            spent = self._engine.usage(charge.key, part, charge.rule).used
+            used = capacity(part) - remaining - spent
             if used > 0:
                 taken = ReadyCharge(charge.key, (part,), used, ChargeKind.FORCE, charge.rule)
                 self._engine.decide([ChargeSet((taken,))])

@@ -57,7 +57,7 @@ def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
     """Run until the store answers and has been charged for everything."""
     probes = count()  # Each probes another key: only one part of a store may be down.
     at_once = MERGED_AT_ONCE
-    while breaker.is_open or local.owes:
+    while breaker.is_open or local.has_debts:
         yield ProbePause(breaker.pause_s())
         # Read once: the breaker may open during the merge, and then no probe has succeeded yet.
         was_open = breaker.is_open
@@ -70,7 +70,7 @@ def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
         elif was_open:
             breaker.close()
             yield from _move_slots(local)
-    local.forget()
+    local.end_outage()
 
 
 def _probe(number: int) -> Generator[RecoveryStep, Any, bool]:
@@ -105,11 +105,11 @@ def _merge(
         except EngineError:
             if breaker.is_open:
                 return False
-            local.later(one.verb, *one.args)
+            local.defer(one.verb, *one.args)
             all_sent = False
-    while charges := local.owed(at_once):
+    while charges := local.next_debts(at_once):
         try:
-            yield EngineCall("decide", (charges,))
+            local.note_merged((yield EngineCall("decide", (charges,))))
         except UsageError:  # The store will never accept them.
             local.unmerged += len(charges)
         except EngineError:  # It may have been applied: rather charge twice than never.
@@ -118,7 +118,7 @@ def _merge(
                 break
         if clock.ticks() >= ends_ns:
             break
-    local.owe_again(failed)
+    local.restore_debts(failed)
     return all_sent and not failed
 
 
@@ -135,4 +135,4 @@ def _move_slots(local: LocalCounts) -> Recovery:
         finally:
             if not local.moved(token, taken=taken):
                 for charge in request.charges:
-                    local.later("release", charge.key, charge.limits[0], token, charge.rule)
+                    local.defer("release", charge.key, charge.limits[0], token, charge.rule)

@@ -58,7 +58,10 @@ def divided(limit: Limit, parts: int) -> Limit:
     if isinstance(limit, TokenBucket):
         burst = limit.burst // parts
         if limit.window_us * parts <= MAX_WINDOW_US:  # Exactly the same rate.
-            return TokenBucket(limit.limit, limit.window_us * parts, burst)
+            share = TokenBucket(limit.limit, limit.window_us * parts, burst)
+            # Its state is the time until it is full, so it means the same whatever the number of parts.
+            object.__setattr__(share, "identity", limit.identity)
+            return share
         return TokenBucket(number, limit.window_us, burst if number else 0)
     if isinstance(limit, Adaptive):
         burst = max(1, limit.burst // parts) if number else 0

@@ -14,7 +14,15 @@ from ..engines.verbs import Verb, run, run_async, settle_each
 from ..errors import EngineError
 from .base import AskInstead, Guard, Redirect, Variants, cost_as_ticket
 from .chores import ChoreThread, ChoreTimer
-from .questions import both_hooks, hooks_of, is_about, plain_charge, remembered
+from .questions import (
+    before_only,
+    both_hooks,
+    has_limit_of_type,
+    hooks_of,
+    in_front,
+    plain_charge,
+    remembered,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from ..algorithms import Limit
     from ..charge import ChargeSet
     from ..engines.base import EngineDescription, HitRun, HookedHit, Run
-    from .base import Found, HitGuard
+    from .base import HitGuard, Shortcut
 
 H = TypeVar("H")
 
@@ -39,11 +47,10 @@ class _Shell(Generic[H]):
         self.guard = guard
         self._chores: Any = self._chore_runner(engine, guard) if guard.has_chores else None
         self.clock = engine.clock
-        self._about = about = guard.about
-        self._past: Any = engine
-        if about is not None and isinstance(engine, _Shell) and engine._about is about:
+        self._limit_type = kind = guard.limit_type
+        self._past: Any = engine  # The innermost under layers for the same kind of limit.
+        if kind is not None and isinstance(engine, _Shell) and engine._limit_type is kind:
             self._past = engine._past
-        """The innermost engine under consecutive layers for the same kind of limit."""
         self._bound: dict[tuple[Limit, str | None], H] = {}
         self._redirected: dict[tuple[Limit, str | None], H] = {}
 
@@ -72,31 +79,17 @@ class _Shell(Generic[H]):
     def _bind(self, limit: Limit, rule: str | None) -> H:
         raise NotImplementedError
 
-    def _before_only(self, before: Callable[[str, int], Found], ask: Any) -> H:
-        """A hit for a guard without the other hooks: nearly always just one extra call, even with two such layers."""
-        instead = self._instead
-        inner = getattr(ask, "before_only", None)
-        made: Any
-        if inner is None:
+    def shortcut(self, limit: Limit, rule: str | None) -> Shortcut | None:
+        """The shortcut of the hits of a limit, for a layer around this one that gives way to it."""
+        part = self.guard.for_limit(limit, rule)
+        return None if isinstance(part, Variants) else self._shortcut(part, limit, rule)
 
-            def hit(key: str, cost: int) -> Any:
-                found: Any = before(key, cost)
-                return ask(key, cost) if found is None else instead(found, key, cost)
-
-            made = hit
-            made.before_only = (before, instead, ask)
-        else:
-            next_before, next_instead, asked = inner
-
-            def hit_of_two(key: str, cost: int) -> Any:
-                found: Any = before(key, cost)
-                if found is not None:
-                    return instead(found, key, cost)
-                found = next_before(key, cost)
-                return asked(key, cost) if found is None else next_instead(found, key, cost)
-
-            made = hit_of_two
-        return cast("H", made)
+    def _shortcut(self, part: HitGuard | None, limit: Limit, rule: str | None) -> Shortcut | None:
+        """The shortcut of this guard, or of the one behind it if this one gives way."""
+        if part is not None and not part.gives_way:
+            return part.shortcut
+        inner = self._engine
+        return inner.shortcut(limit, rule) if isinstance(inner, _Shell) else None
 
     def _picking(self, variants: Variants, rule: str | None) -> H:
         """A hit of the variant that is chosen at the moment: one extra index."""
@@ -126,7 +119,7 @@ class _Shell(Generic[H]):
         return self._run(self._settle(token, actual))
 
     def settle_each(self, settlements: Sequence[tuple[str, int]]) -> Any:
-        """`settle` for several reservations, in as few calls as possible; whether they existed is not told."""
+        """See `SettlesTogether.settle_each`."""
         return self._run(self._settle_each(settlements))
 
     def withdraw(self, request: ChargeSet) -> Any:
@@ -151,7 +144,7 @@ class _Shell(Generic[H]):
 
     def usage(self, key: str, limit: Limit, rule: str | None = None) -> Any:
         """See `Engine.usage`."""
-        return self._engine.usage(key, self.guard.asked_for(limit, rule), rule)
+        return self._engine.usage(key, self.guard.current_limit(limit, rule), rule)
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> Any:
         """See `Engine.list_keys`."""
@@ -159,7 +152,7 @@ class _Shell(Generic[H]):
 
     def _decide(self, requests: Sequence[ChargeSet]) -> Verb[list[Decision]]:
         guard = self.guard
-        if self._about is not None and not is_about(requests, self._about):
+        if self._limit_type is not None and not has_limit_of_type(requests, self._limit_type):
             unseen: list[Decision] = yield self._past.decide(requests)
             return unseen
         found = [guard.before(request) for request in requests]
@@ -179,6 +172,7 @@ class _Shell(Generic[H]):
         try:
             costs = self.guard.settling(token, actual)
             found: bool = yield self._engine.settle(token, costs)
+            self.guard.closed(token)
             return found
         finally:
             self.guard.settled(token)
@@ -229,11 +223,13 @@ class GuardedEngine(_Shell[Hit]):
         if part is None:
             return ask
         if part.after is None and part.failed is None:
-            return self._before_only(part.before, ask)
-        return self._with_hooks(part, ask)
+            hit = before_only(part.before, self._instead, ask)
+        else:
+            hit = self._with_hooks(part, ask)
+        return in_front(self._shortcut(part, limit, rule), hit)
 
     def _with_hooks(self, part: HitGuard, ask: Hit) -> Hit:
-        before, after, failed, _ = part
+        before, after, failed = part.before, part.after, part.failed
         instead = self._instead
         if before is cost_as_ticket and failed is None and after is not None:
             return lambda key, cost: after(ask(key, cost), cost)
@@ -304,7 +300,7 @@ class GuardedEngine(_Shell[Hit]):
 
     def decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
         """See `Engine.decide`."""
-        if self._about is not None and not is_about(requests, self._about):
+        if self._limit_type is not None and not has_limit_of_type(requests, self._limit_type):
             unseen: list[Decision] = self._past.decide(requests)
             return unseen
         if len(requests) == 1 and (plain := plain_charge(requests[0])) is not None:
@@ -340,11 +336,13 @@ class AsyncGuardedEngine(_Shell[AsyncHit]):
         if part is None:
             unguarded: AsyncHit = self._engine.bind(limit, rule)
             return unguarded
-        before, after, failed, _ = part
-        if after is None and failed is None:
-            return self._before_only(before, self._engine.bind(limit, rule))
-        ask: Any = self._engine.bind_hooked(limit, rule, hooks_of(part))
-        instead = self._instead
+        before, instead = part.before, self._instead
+        ask: Any
+        if part.after is None and part.failed is None:
+            ask = self._engine.bind(limit, rule)
+            guarded: AsyncHit = before_only(before, instead, ask)
+            return in_front(self._shortcut(part, limit, rule), guarded)
+        ask = self._engine.bind_hooked(limit, rule, hooks_of(part))
         if before is cost_as_ticket:
             return lambda key, cost: ask(key, cost, cost)
 
@@ -359,7 +357,8 @@ class AsyncGuardedEngine(_Shell[AsyncHit]):
                 return self._asked_instead(found, partial(ask, key, cost))
             return ask(key, cost, found)
 
-        return hit
+        quick = hit if part.quick_hit is None else part.quick_hit(ask, hit)
+        return in_front(self._shortcut(part, limit, rule), quick)
 
     async def _asked_instead(
         self,
@@ -416,7 +415,7 @@ class AsyncGuardedEngine(_Shell[AsyncHit]):
                 )
             return ask(key, cost, (found, ticket))
 
-        return hit
+        return hit if part.quick_hooked_hit is None else part.quick_hooked_hit(ask, hit)
 
     def _picking_hooked(self, variants: Variants, rule: str | None, hooks: Hooks) -> HookedHit:
         """`_picking` with hooks."""

@@ -160,11 +160,11 @@ def _as_asked(engine: Any) -> Any:
     while hasattr(inner, "guard"):
         shells.append(inner)
         inner = inner._engine
-    choosing = [place for place, shell in enumerate(shells) if shell.guard.about is Adaptive]
+    choosing = [place for place, shell in enumerate(shells) if shell.guard.limit_type is Adaptive]
     if not choosing:
         return engine
     inner = shells[choosing[-1]]._engine
     for shell in reversed(shells[: choosing[-1]]):
-        if shell.guard.about is not Adaptive:
+        if shell.guard.limit_type is not Adaptive:
             inner = type(shell)(inner, shell.guard)
     return inner

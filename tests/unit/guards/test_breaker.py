@@ -112,7 +112,7 @@ def test_answers_that_come_too_late_open_it_but_the_first_may_have_had_to_connec
     assert store.opened()
 
 
-def test_after_a_time_out_nobody_queues_behind_the_call_that_tries_again() -> None:
+def test_after_a_time_out_no_caller_queues_behind_the_trial_call() -> None:
     store = Store()
     store.call(LATE, DEADLINE)
     trial_ns = store.breaker.ask()

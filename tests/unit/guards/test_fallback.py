@@ -19,6 +19,7 @@ from headgate import (
     EngineError,
     FixedWindow,
     Limiter,
+    MemoryEngine,
     RateLimitExceeded,
     Request,
     RuleSet,
@@ -65,7 +66,7 @@ class Outage:
 
     @property
     def needed(self) -> bool:
-        return bool(self.guard.breaker.is_open or self.guard.local.owes)
+        return bool(self.guard.breaker.is_open or self.guard.local.has_debts)
 
     def used(self, key: str, limit: FixedWindow = MINUTE) -> int:
         """What the store itself has counted."""
@@ -120,13 +121,34 @@ def test_a_window_that_is_over_owes_nothing(outage: Outage) -> None:
     assert outage.used("k") == 2
 
 
-def test_the_second_outage_begins_anew(outage: Outage) -> None:
+def test_every_window_has_a_fresh_share(outage: Outage) -> None:
     for _ in range(2):
         outage.begin()
         assert sum(outage.limiter.hit("k", MINUTE).allowed for _ in range(9)) == 5
         outage.end()
         outage.clock.advance(60)
     assert outage.used("k") == 0
+
+
+@pytest.mark.parametrize("key", ["k", "k" * 1_000])
+def test_a_share_is_spent_once_however_often_the_store_goes_away(outage: Outage, key: str) -> None:
+    """Also of a key that is too long to remember what the store had left of it."""
+    admitted = []
+    for cost in (2, 2, 1, 1):
+        outage.begin()
+        admitted.append(outage.limiter.hit(key, MINUTE, cost=cost).allowed)
+        outage.end()
+    assert admitted == [True, True, True, False]
+    assert outage.used(key) == 5
+
+
+def test_an_outage_starts_with_what_was_left_when_the_store_was_charged(outage: Outage) -> None:
+    outage.begin()
+    assert outage.limiter.hit("k", MINUTE, cost=2)
+    MemoryEngine.decide(outage.engine, [ChargeSet((Charge("k", MINUTE, 7),))])  # By another node.
+    outage.end()
+    outage.begin()
+    assert [outage.limiter.hit("k", MINUTE).allowed for _ in range(2)] == [True, False]
 
 
 def test_the_share_does_not_change_within_an_outage() -> None:
@@ -236,6 +258,20 @@ class TestReservations:
         assert less.settle(0)
         wait_until(lambda: outage.used("more") == 5, "the rest is charged")
         assert outage.used("less") == 2
+
+    def test_settling_after_the_merge_gives_back_what_was_not_used_of_the_share(
+        self, outage: Outage
+    ) -> None:
+        outage.begin()
+        reserved = outage.limiter.reserve([Charge("k", MINUTE, 4)]).acquire()
+        outage.end()
+        assert reserved.settle(1)
+        outage.begin()
+        assert [outage.limiter.hit("k", MINUTE, cost=2).allowed for _ in range(3)] == [
+            True,
+            True,
+            False,
+        ]
 
     def test_a_reservation_of_the_store_is_settled_when_it_is_back(self, outage: Outage) -> None:
         reserved = outage.limiter.reserve([Charge("k", MINUTE, 8)]).acquire()
@@ -442,7 +478,7 @@ rules:
             "open": "open",
         }
 
-    def test_a_shadow_denies_nobody(self, outage: Outage) -> None:
+    def test_a_shadow_denies_no_request(self, outage: Outage) -> None:
         for _ in range(4):
             decision = self.decide(outage, "/x/shadow")
             assert decision.allowed
@@ -582,7 +618,7 @@ class TestAwaited:
             engine.error = None
             guard: Any = fallback_of(limiter.engine)
             async with asyncio.timeout(20):
-                while guard.breaker.is_open or guard.local.owes:  # noqa: ASYNC110 - nobody tells
+                while guard.breaker.is_open or guard.local.has_debts:  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.01)  # The recovery runs in real time.
             assert engine.usage("k", MINUTE).used == 5
             assert engine.usage("r", MINUTE).used == 2

@@ -45,6 +45,34 @@ def test_closing_the_engine_ends_it_under_asyncio_too() -> None:
     assert asyncio.run(ask()).cancelled()
 
 
+def test_another_event_loop_recovers_if_the_one_that_began_is_stopped() -> None:
+    engine = FailingEngine()
+    limiter = AsyncLimiter(Awaited(engine, in_threads=True), on_error="fallback", nodes=1)
+    guard: Any = fallback_of(limiter.engine)
+
+    async def hit(times: int) -> None:
+        for _ in range(times):
+            await limiter.engine.decide([ChargeSet((Charge("key", MINUTE),))])
+            await asyncio.sleep(0.01)  # The recovery runs between the hits.
+
+    async def until_it_is_back() -> None:
+        async with asyncio.timeout(10):
+            while guard.breaker.is_open or guard.local.has_debts:
+                await hit(1)
+
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    engine.error = DOWN
+    first.run_until_complete(hit(3))
+    assert guard.breaker.is_open
+    engine.error = None
+    second.run_until_complete(until_it_is_back())
+    assert not guard.breaker.is_open
+    first.run_until_complete(hit(1))  # What had begun here finds nothing left to do.
+    for loop in (first, second):
+        loop.run_until_complete(limiter.aclose())
+        loop.close()
+
+
 def test_a_namespace_can_be_forgotten_when_the_store_knows_what_it_has_admitted() -> None:
     engine = FailingEngine(clock=ManualClock())
     limiter = Limiter(engine, on_error="fallback", nodes=1)

@@ -6,10 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate import Charge, ConfigError, FixedWindow, Limiter, Request, RuleSet, UsageError
+from headgate import (
+    Charge,
+    ConfigError,
+    EngineConnectionError,
+    FixedWindow,
+    Limiter,
+    MemoryEngine,
+    Request,
+    RuleSet,
+    UsageError,
+)
 from headgate.guards.kill_switch import KillSwitch, KillSwitchGuard
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 ONE = FixedWindow(1, 3_600_000_000)
@@ -77,6 +88,34 @@ def test_a_reservation_is_settled_by_the_rules_that_hold(
     with limiter.reserve([Charge("b", ten, 8, rule="all"), Charge("a", ten, 1, rule="login")]):
         pass
     assert limiter.engine.usage("b", ten, "all").used == 10
+
+
+class Busy(MemoryEngine):
+    """Certainly does not settle, now and then."""
+
+    away = False
+
+    def settle(self, token: str, actual: int | Sequence[int]) -> bool:
+        if self.away:
+            raise EngineConnectionError("it is away", transient=True)
+        return super().settle(token, actual)
+
+
+def test_what_a_settled_reservation_was_made_of_is_forgotten(switch: KillSwitch) -> None:
+    """And not before that, so that it can be settled again after an error."""
+    engine, guard = Busy(), KillSwitchGuard(switch)
+    limiter = Limiter(engine, guards=[guard])
+    switch.turn_off("login")
+    charges = [Charge(key, ONE, rule=rule) for key, rule in (("a", "login"), ("b", "all"))]
+    with limiter.reserve(charges) as reserved:
+        engine.away = True
+        with pytest.raises(EngineConnectionError):
+            reserved.settle(1, 0)
+        engine.away = False
+        assert len(guard._left) == 1
+        assert reserved.settle(1, 0)
+    assert not guard._left
+    assert engine.usage("b", ONE, "all").used == 0
 
 
 def test_invalid_calls_are_still_refused(switch: KillSwitch, limiter: Limiter) -> None:

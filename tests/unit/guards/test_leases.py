@@ -28,14 +28,17 @@ from headgate import (
 )
 from headgate.algorithms.calendar import Calendar
 from headgate.charge import Charge
+from headgate.decision import Context
 from headgate.engines.base import Awaited
 from headgate.engines.verbs import run
 from headgate.guards import leases as leases_module
+from headgate.guards.base import Guard, HitGuard
 from headgate.guards.chores import ChoreThread, ChoreTimer
 from headgate.guards.chunks import NS_PER_US
+from headgate.guards.deny_cache import DenyCache
 from headgate.guards.leases import Leases
 from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
-from headgate.guards.stack import leases_of, own_guards
+from headgate.guards.stack import guarded, guarded_async, leases_of, own_guards
 from headgate.lab.checks.sweep import flowing
 from headgate.lab.scene import Span
 from headgate.testing import ManualClock
@@ -424,6 +427,83 @@ def test_what_many_keys_did_not_spend_goes_back_in_few_calls(
     for chore in chores:
         run(chore(store))
     assert [used(store, limit, f"key {number}") for number in range(100)] == [10] * 100
+
+
+class Refusing(Guard):
+    """Denies every hit while it is told to, as a ban does."""
+
+    refuses = False
+
+    def for_limit(self, limit: Limit, rule: str | None) -> HitGuard:
+        def before(key: str, _cost: int) -> Decision | None:
+            context = Context("ban", rule=rule)
+            return Decision(key, limit, (False, 0, 1, 0, 0), context) if self.refuses else None
+
+        return HitGuard(before)
+
+
+def in_a_stack(store: Store, ban: Refusing, shell: str) -> tuple[Any, Leases]:
+    """A hit of a leased limit through all guards of a store, and its leases."""
+    leases = Leases(store.clock)
+    guards = [ban, DenyCache(store.clock), leases]
+    limit = TokenBucket(1_000, MINUTE_US).as_leased()
+    if shell == "blocking":
+        return guarded(cast("Engine", store), guards).bind(limit), leases
+    slow = cast("AsyncEngine", SlowStore(store, random.Random(1)))
+    bound: Any = guarded_async(slow, guards).bind(limit)
+
+    def hit(key: Any, cost: int) -> Decision:
+        answer = bound(key, cost)
+        return answer if isinstance(answer, Decision) else asyncio.run(_awaited(answer))
+
+    return hit, leases
+
+
+async def _awaited(answer: Any) -> Decision:
+    decision: Decision = await answer
+    return decision
+
+
+@pytest.mark.parametrize("shell", ["blocking", "async"])
+def test_a_chunk_answers_before_a_denial_that_is_remembered_but_not_before_a_ban(
+    store: Store, shell: str
+) -> None:
+    ban = Refusing()
+    hit, leases = in_a_stack(store, ban, shell)
+    for _ in range(50):
+        assert hit("key", 1)
+    assert not hit("key", 951)
+    assert hit("key", 951).source == "cache"
+    (chunk,) = leases._limits[TokenBucket(1_000, MINUTE_US).as_leased(), None].by_key.values()
+    chunk.left = 960  # As if they had come since.
+    assert hit("key", 951).source == "lease"
+    ban.refuses = True
+    assert hit("key", 1).source == "ban"
+    assert chunk.left == 9
+
+
+@pytest.mark.parametrize("shell", ["blocking", "async"])
+@pytest.mark.parametrize("key", [["key"], None, b"key"])
+def test_an_invalid_key_is_refused_by_the_whole_stack(store: Store, shell: str, key: Any) -> None:
+    hit, _ = in_a_stack(store, Refusing(), shell)
+    with pytest.raises(UsageError, match="key"):
+        hit(key, 1)
+
+
+def test_a_limit_that_had_to_make_room_is_leased_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases_module, "MAX_LIMITS", 2)
+    first = FixedWindow(1_000, MINUTE_US)
+    hit = node.engine.bind(first.as_leased())
+    for _ in range(50):
+        hit("key", 1)
+    for number in range(2_000, 2_004):
+        node.hit(FixedWindow(number, MINUTE_US), key="other")
+    sources = [hit("key", 1).source for _ in range(50)]
+    assert sources[-1] == "lease"
+    node.engine.finish()
+    assert used(node.store, first) == 100
 
 
 def test_other_limits_and_calls_go_to_the_store(store: Store, node: Node) -> None:

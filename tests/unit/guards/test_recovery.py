@@ -105,7 +105,7 @@ def test_a_merge_that_takes_too_long_does_not_keep_the_breaker_open() -> None:
     store.clock.advance(us=2_000_000)
     step = recovery.send([])
     assert not store.breaker.is_open
-    assert store.local.owes
+    assert store.local.has_debts
     step = call_after_pause(recovery) if isinstance(step, ProbePause) else step
     assert len(step.args[0]) > 1  # Nothing has failed, so the rest goes along together as well.
 
@@ -169,17 +169,17 @@ class TestMovingSlots:
         assert self.release(store)
 
 
-def test_what_is_dropped_while_the_store_is_told_takes_nothing_else_along(
+def test_dropping_a_call_while_the_store_is_charged_drops_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("headgate.guards.local_counts.MAX_LATER", 2)
     local = LocalCounts(ManualClock(), Fleet)
     for token in ("a", "b"):
-        local.later("settle", token, 0)
+        local.defer("settle", token, 0)
     told = []
     for one in local.waiting():
         told.append(one.args[0])
         if len(told) == 1:
-            local.later("settle", "c", 0)  # There is no room: the oldest is dropped.
+            local.defer("settle", "c", 0)  # There is no room: the oldest is dropped.
     assert told == ["a", "b"]
     assert [one.args[0] for one in local.waiting()] == ["c"]

@@ -17,6 +17,8 @@ from headgate import (
 )
 from headgate.algorithms import CalendarWindow, Limit
 from headgate.algorithms.calendar import Calendar
+from headgate.charge import Charge, ChargeSet
+from headgate.guards.local_counts import LocalCounts
 from headgate.guards.never import capacity
 from headgate.guards.shares import Fleet, share_of
 from headgate.testing import ManualClock
@@ -105,3 +107,20 @@ def test_a_bucket_over_the_longest_window_is_divided_by_its_units() -> None:
     year_us = 366 * 86_400_000_000
     share = share_of(TokenBucket(100, year_us), Fleet(3, NODES[:3], NODES[0]), "k")
     assert share == TokenBucket(33, year_us, 33)
+
+
+@pytest.mark.parametrize("limit", limits(60), ids=lambda limit: type(limit).__name__)
+def test_what_was_spent_of_a_share_stays_spent_when_another_node_comes(limit: Limit) -> None:
+    """Between two outages, too short after each other for anything to come back."""
+    fleet = [Fleet(2, NODES[:2], NODES[0])]
+    local = LocalCounts(ManualClock(), lambda: fleet[0])
+    admitted = []
+    for nodes in (2, 3, 4, 3, 1):
+        fleet[0] = Fleet(nodes, NODES[:nodes], NODES[0])
+        request = ChargeSet((Charge("key", limit),))
+        admitted.append(sum(local.decide(request).allowed for _ in range(100)))
+        while local.next_debts(100):
+            pass
+        local.end_outage()
+    assert admitted[:4] == [30, 0, 0, 0]
+    assert sum(admitted) <= 60
