@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ...algorithms import CalendarWindow
 from ...charge import ONE, Charge, ChargeSet
 from ...errors import EngineError
-from ..base import require_page
 from ..meter import Meter
 from ..verbs import run_async
 from . import cross_slot
@@ -27,12 +26,12 @@ from .failures import (
     NotSent,
     Refused,
     Unanswered,
-    leaping,
+    clock_keeps_jumping,
     no_answer,
-    nonsense,
     refused,
     timed_out,
     unanswered,
+    unexpected_reply,
 )
 from .kind import description_of
 from .loops import LoopState
@@ -160,7 +159,7 @@ class AsyncRedisEngine(Shell):
 
     async def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
         """Release slots."""
-        await self._surely(self._operations.slots(key, limit, token, rule, renew=False))
+        await self._run_to_completion(self._operations.slots(key, limit, token, rule, renew=False))
 
     async def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
         """What the key has used, and the answer that a hit of one unit would get."""
@@ -172,16 +171,17 @@ class AsyncRedisEngine(Shell):
 
     async def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
         """Keys in use, by SCAN: some may come twice, but none that stays in use is missed."""
-        require_page(prefix, cursor, limit)
-        return await run_async(self._list_keys(await self._nodes(), prefix, cursor, limit))
+        return await run_async(self._list_keys(prefix, cursor, limit))
 
     async def run(self, routed: RoutedCommand) -> Any:
         """Run a command that is not a decision, within the deadline; also used by the board."""
         return await self._run(routed)
 
-    async def _surely(self, command: RoutedCommand) -> Any:
+    async def _run_to_completion(self, command: RoutedCommand) -> Any:
         """Give something back even if the caller is cancelled meanwhile; it may have to be sent again."""
-        return await asyncio.shield(self._state().spawn(self._run(command)))
+        state = self._state()
+        ends = state.time() + state.deadline
+        return await asyncio.shield(state.spawn(self._run(command, ends=ends)))
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
@@ -212,15 +212,15 @@ class AsyncRedisEngine(Shell):
         link = None if address is None else state.links.get((address, False))
         on_reply = partial(self._take_in, state, slot, batch)
         if link is None or not link.send(packed, on_reply):
-            state.spawn(self._send_carefully(state, batch.routed(slot), batch))
+            state.spawn(self._send_slow_path(state, batch.routed(slot), batch))
             return
-        batch.leave_on(link, state.time())
+        batch.mark_sent(link, state.time())
 
     def _take_in(self, state: LoopState, slot: int, batch: PendingBatch, reply: Any) -> None:
         """Distribute the reply to a batch; called by the link."""
         link, batch.link = batch.link, None
         if isinstance(reply, Exception) and not isinstance(reply, Unanswered):
-            state.spawn(self._send_carefully(state, batch.routed(slot), batch, first=reply))
+            state.spawn(self._send_slow_path(state, batch.routed(slot), batch, first=reply))
             return
         answered = type(reply) is list
         if answered and link is not None:
@@ -234,12 +234,12 @@ class AsyncRedisEngine(Shell):
         try:
             stale = batch.answer(reply)
         except Exception:  # A bug; callers must not have to wait for the deadline.
-            fail(batch, nonsense(reply))
+            fail(batch, unexpected_reply(reply))
             raise
         if stale:
             state.spawn(self._send_again(stale, reply[0]))
 
-    async def _send_carefully(
+    async def _send_slow_path(
         self, state: LoopState, routed: RoutedCommand, batch: PendingBatch, first: Any = None
     ) -> None:
         """Send a batch in an unusual case."""
@@ -279,12 +279,12 @@ class AsyncRedisEngine(Shell):
             if not batch or not batch.answer(reply):
                 return
             now_us = reply[0]
-        raise leaping()
+        raise clock_keeps_jumping()
 
     async def _decide_across_slots(self, request: ChargeSet, groups: list[Group]) -> Decision:
         """Run the steps in a separate task: a cancelled caller leaves nothing charged."""
-        ends = asyncio.get_running_loop().time() + self.options.deadline
         state, abandoned = self._state(), asyncio.Event()
+        ends = state.time() + state.deadline
         taken: list[str] = []
         work = state.spawn(self._run_across_slots(request, groups, taken, ends, abandoned))
         try:

@@ -65,9 +65,9 @@ class AsyncSender:
         batch: PendingBatch | None = None,
     ) -> Any:
         """Send a command, with repair, within the deadline; `first` is the result of a first attempt."""
-        loop = asyncio.get_running_loop()
-        deadline = self._options.deadline
-        ends = loop.time() + deadline if ends is None else ends
+        now = asyncio.get_running_loop().time()
+        deadline = self._options.deadline if ends is None else ends - now
+        ends = now + deadline
         batch = PendingBatch() if batch is None else batch
         try:
             async with asyncio.timeout_at(ends):
@@ -99,12 +99,12 @@ class AsyncSender:
                                 raise outcome
                         case Send(address, command, asking):
                             link = await self._link(state, address, ends, batch)
-                            if batch.leave_out_gone():
+                            if batch.drop_abandoned():
                                 if not batch:
                                     return None
                                 steps = self._steps(batch.routed(routed.slot))
                                 continue
-                            batch.leave_on(link, state.time())
+                            batch.mark_sent(link, state.time())
                             outcome = await link.call(command, asking=asking)
                             batch.link = None
                         case _:
@@ -145,7 +145,7 @@ class AsyncSender:
         """Find the responsible server, or raise why not; concurrent tasks share one search."""
         if self._topology.address(slot) is not None:
             return
-        search: ParallelDiscovery = await self._state().together("search", self._search)
+        search: ParallelDiscovery = await self._state().run_shared("search", self._search)
         search.require_found(self._topology, slot)
 
     async def _search(self) -> ParallelDiscovery:
@@ -161,9 +161,9 @@ class AsyncSender:
                 )
                 for task in done:
                     if not search.ended:
-                        search.heard(asked.pop(task), task.result())
+                        search.process_reply(asked.pop(task), task.result())
                 if not done:
-                    search.late()
+                    search.ask_another()
         finally:
             for task in asked:
                 task.cancel()

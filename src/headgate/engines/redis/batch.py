@@ -6,12 +6,13 @@ under low load: its caller waits for the answer, so every step here adds latency
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ...decision import Decision
 from ...errors import EngineError, HeadgateError
+from ..base import Hooks
 from .codec import NUMBERS_PER_STEP
-from .failures import own_copy
+from .failures import copy_for_caller
 from .packed_requests import PlainRequest, template_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ Waiting: TypeAlias = tuple[
 """The caller's future, its request, the operations that pack it, and its deadline."""
 
 
+NO_HOOKS: Final = Hooks(lambda decision, _: decision, may_skip=lambda: True)
+"""For limits that no guard is interested in."""
+
+
 class PendingBatch(list[Waiting]):
     """Requests that are sent together."""
 
@@ -49,7 +54,7 @@ class PendingBatch(list[Waiting]):
     def packed(self) -> bytes:
         """The packed call that decides all of them."""
         parts, operations = [waiting[1] for waiting in self], self[0][2]
-        self.form = form = template_of(parts)
+        self.form = form = self.form or template_of(parts)
         self.words = operations.words(form)
         return operations.packed(parts, form, self.words)
 
@@ -73,13 +78,15 @@ class PendingBatch(list[Waiting]):
 
     def _answer_alike(self, form: PlainTemplate, answers: Iterable[Answer]) -> None:
         """For plain requests of one limit: by far the most common case, so it is kept short."""
-        limit, context, hooks = form.limit, form.context, form.hooks
-        after = None if hooks is None else hooks.after
+        limit, context = form.limit, form.context
+        after, _, may_skip = form.hooks or NO_HOOKS
+        skip = may_skip is not None and may_skip()
         plain: Any = self
         for (future, (key, _, _, ticket), _, _), its_answer in zip(plain, answers, strict=True):
             if not future.done():
                 decision = Decision(key, limit, its_answer, context)
-                if after is not None:
+                if not (skip and its_answer[0]):
+                    skip = False
                     decision = after(decision, ticket)
                 future.set_result(decision)
 
@@ -104,7 +111,7 @@ class PendingBatch(list[Waiting]):
             at += NUMBERS_PER_STEP * len(part.rules)
         return stale
 
-    def leave_out_gone(self) -> bool:
+    def drop_abandoned(self) -> bool:
         """Drop callers that have stopped waiting, before sending again; returns whether there were any.
 
         A cancelled caller may have given its request back by now, so it must not be sent after that.
@@ -116,7 +123,7 @@ class PendingBatch(list[Waiting]):
         self.words = None
         return True
 
-    def leave_on(self, link: Link, now: float) -> None:
+    def mark_sent(self, link: Link, now: float) -> None:
         """Record the link and the time of sending."""
         self.link, self.since = link, now
 
@@ -162,7 +169,7 @@ def fail(batch: list[Waiting], error: Exception) -> None:
     """Give every caller of a batch its own copy of the error."""
     for waiting in batch:
         if not waiting[0].done():
-            fail_one(waiting, own_copy(error))
+            fail_one(waiting, copy_for_caller(error))
 
 
 def fail_one(waiting: Waiting, error: Exception) -> None:

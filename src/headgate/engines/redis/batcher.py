@@ -1,8 +1,9 @@
 """The batcher: requests of one event loop tick are sent as one script call.
 
-Each caller has a future and one deadline from the time of its call, including queueing. At most `max_in_flight` calls
-to a server are in flight; requests that come meanwhile wait for the next one, so batches grow with the load. A caller
-that is cancelled before its batch is sent is left out; one that is cancelled later does not affect the others.
+Each caller has a future and one deadline, which includes queueing and counts from its tick's first call. At most
+`max_in_flight` calls to a server are in flight; requests that come meanwhile wait for the next one, so batches grow
+with the load. A caller that is cancelled before its batch is sent is left out; one that is cancelled later does not
+affect the others.
 
 **A single request does not wait.** A request that comes right after the answer to a single request is sent at once:
 nothing else is waiting, and the link has just worked. All others are sent at the end of the tick, with the other
@@ -38,7 +39,7 @@ FRESH = 0.005
 """For this many seconds after an answer, a link is assumed to be open without another check."""
 MAX_QUEUED = 10_000
 """With this many requests queued, a new one is refused at once: it could not be answered in time."""
-WORTHWHILE = 16
+MIN_SEPARATE_BATCH = 16
 """The minimum for a separate call, which has a cost; fewer requests go with the rest."""
 
 
@@ -64,6 +65,8 @@ class Batcher:
         """Batches that still have waiting callers, in the order they were sent, by their `id`."""
         self._in_flight = 0
         self._scheduled = False
+        self._tick_ends = 0.0
+        """The deadline of all requests of this tick; it counts from the first one."""
         self._send_at_once_until = 0.0
         """Until when a new request is sent at once; 0 while anything is queued or in flight."""
         self._timer: asyncio.TimerHandle | None = None
@@ -75,8 +78,13 @@ class Batcher:
         self, operations: Operations, part: PackedRequest | PlainRequest, ends: float | None = None
     ) -> asyncio.Future[Decision]:
         """Queue a request; the future gets its answer. `ends` is for callers with less time than usual."""
-        loop = self._loop
+        loop, queue = self._loop, self._queue
         future: asyncio.Future[Decision] = loop.create_future()
+        if self._scheduled and ends is None:  # Most requests are not the first of their tick.
+            queue.append((future, part, operations, self._tick_ends))
+            if len(queue) >= self._max_batch:
+                self._send_full()
+            return future
         now = loop.time()
         if ends is None:
             ends = now + self._deadline
@@ -90,15 +98,24 @@ class Batcher:
                 self._watch()
             return future
         self._send_at_once_until = 0.0
-        self._queue.append(waiting)
+        queue.append(waiting)
         if not self._scheduled:
-            self._scheduled = True
-            loop.call_soon(self._flush)
-        elif len(self._queue) >= self._max_batch:
-            self._send_next(self._max_batch)
-            if len(self._queue) > MAX_QUEUED:
-                fail_one(self._queue.pop(), too_many_wait(MAX_QUEUED))
+            self._schedule(now)
+        elif len(queue) >= self._max_batch:
+            self._send_full()
         return future
+
+    def _schedule(self, now: float) -> None:
+        """Send what is queued at the end of this tick."""
+        self._scheduled = True
+        self._tick_ends = now + self._deadline
+        self._loop.call_soon(self._flush)
+
+    def _send_full(self) -> None:
+        """Send a full batch before the tick ends; refuse the last request if too many are waiting."""
+        self._send_next(self._max_batch)
+        if len(self._queue) > MAX_QUEUED:
+            fail_one(self._queue.pop(), too_many_wait(MAX_QUEUED))
 
     def done(self, batch: PendingBatch, *, answered: bool = False) -> None:
         """Called when a call has returned: send the next one before distributing the answers, to keep the server busy.
@@ -115,9 +132,10 @@ class Batcher:
         elif answered and not self._in_flight and len(batch) == 1:
             self._send_at_once_until = self._loop.time() + FRESH
 
-    def hurry(self, deadline: float) -> None:
+    def use_deadline(self, deadline: float) -> None:
         """Use this deadline for new requests."""
         self._deadline = deadline
+        self._tick_ends = self._loop.time() + deadline
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -127,8 +145,7 @@ class Batcher:
         self._scheduled = False
         self._send_next(self._half())
         if self._queue and self._in_flight < self._max_in_flight:
-            self._scheduled = True
-            self._loop.call_soon(self._flush)
+            self._schedule(self._loop.time())
         if self._timer is None and (self._queue or self._sent):
             self._watch()
 
@@ -156,12 +173,15 @@ class Batcher:
 
     def _next_batch(self, most: int) -> PendingBatch:
         """The first requests of the queue that are plain, or that are not: plain ones have a faster call."""
+        batch = self._next_alike(most)
+        if batch is not None:
+            return batch
         batch = PendingBatch()
         rules: set[bytes] = set()
         last = kind = None
-        queue = self._queue
+        queue, room = self._queue, most
         others: list[Waiting] = []
-        while queue and len(batch) < most:
+        while queue and room:
             waiting = queue.popleft()
             future, part, _, _ = waiting
             if future.done():  # Cancelled or expired.
@@ -186,14 +206,31 @@ class Batcher:
                     rules.clear()
                     continue
             batch.append(waiting)
+            room -= 1
         queue.extendleft(reversed(others))
+        return batch
+
+    def _next_alike(self, most: int) -> PendingBatch | None:
+        """The first requests, if all of them are plain, of one limit and still waited for: most often they are."""
+        queue = self._queue
+        first = queue[0][1]
+        if type(first) is not PlainRequest:
+            return None
+        form = first[2]
+        taken = [queue.popleft() for _ in range(min(most, len(queue)))]
+        for future, part, _, _ in taken:
+            if type(part) is not PlainRequest or part[2] is not form or future.done():
+                queue.extendleft(reversed(taken))
+                return None
+        batch = PendingBatch(taken)
+        batch.form = form
         return batch
 
     def _half(self) -> int:
         """How many to send now: half of all pending requests, or all queued ones if few would be left."""
         waiting = len(self._queue)
         half = (waiting + sum(map(len, self._sent.values())) + 1) // 2
-        return half if waiting - half >= WORTHWHILE else waiting
+        return half if waiting - half >= MIN_SEPARATE_BATCH else waiting
 
     def _watch(self) -> None:
         """Set a timer for the first deadline; requests with less time than usual have their own."""

@@ -19,7 +19,7 @@ from ...decision import ENGINE, Context, Decision, Receipt, Source
 from ...errors import EngineError, UsageError
 from ..base import Usage, combined
 from .cross_slot import charges_of
-from .failures import nonsense
+from .failures import unexpected_reply
 from .limit_numbers import packed_limit
 from .packed_requests import PackedRequest, PlainRequest, PlainTemplate, ReservationRecord
 from .packing import BulkPrefixes, head_of_call, packed_bulk, packed_command, unpacked_bulk
@@ -49,6 +49,7 @@ NUMBERS_PER_STEP: Final = 5
 _STEP: Final = struct.Struct("<BBd")
 _HEAD: Final = struct.Struct("<dd")
 _NUMBER: Final = struct.Struct("<d")
+_RESERVED: Final = struct.Struct("<BBd")
 
 TEST_TTL_MS: Final = 600_000
 SERVER_TIME: Final = _HEAD.pack(0, 0)
@@ -102,8 +103,8 @@ class Codec:
         starts = BulkPrefixes(before)
 
         def plain(key: str, ticket: Any = None) -> PlainRequest:
-            if type(key) is str and 0 < len(key) <= longest and key.isascii():
-                return PlainRequest((key, starts[len(key)] + key.encode() + b"\r\n", form, ticket))
+            if type(key) is str and 0 < (length := len(key)) <= longest and key.isascii():
+                return PlainRequest((key, starts[length] + key.encode() + b"\r\n", form, ticket))
             return PlainRequest((key, packed_bulk(self.state_name(key, limit, rule)), form, ticket))
 
         return plain
@@ -201,6 +202,8 @@ class Codec:
         if isinstance(part, PlainRequest):
             return PLAIN[rules.setdefault(part.rules[0], len(rules) + 1)]
         request = part.request
+        if part.record is not None and len(part.rules) == 1 and not (request.wait_us or part.look):
+            return _packed_reservation(part, rules, texts)
         options = (WAIT if request.wait_us else 0) | (RESERVE if request.reserve_us else 0)
         options |= LOOK if part.look else 0
         numbers = [_NUMBER.pack(one) for one in (request.wait_us, request.reserve_us) if one]
@@ -258,9 +261,9 @@ class Codec:
             _, allowed, remaining, retry_after_us, reset_after_us, level = reply
             total = sum(reply)
         except (TypeError, ValueError):
-            raise nonsense(reply) from None
+            raise unexpected_reply(reply) from None
         if type(reply) is not list or type(total) is not int:  # Bytes would also sum up.
-            raise nonsense(reply)
+            raise unexpected_reply(reply)
         if allowed < 0:
             return None
         return allowed == 1, remaining, retry_after_us, reset_after_us, level
@@ -341,6 +344,15 @@ class Codec:
         return usages
 
 
+def _packed_reservation(part: PackedRequest, rules: dict[bytes, int], texts: list[bytes]) -> bytes:
+    """A reservation of one limit, as a chunk is: a shorter way to the same."""
+    assert part.record is not None
+    texts.append(part.record)
+    rule = rules.setdefault(part.rules[0], len(rules) + 1)
+    step = _packed_step(rule, part.request.charges[0])
+    return _RESERVED.pack(1, RESERVE, part.request.reserve_us) + step + b"\1"
+
+
 def _packed_step(rule: int, charge: Charge) -> bytes:
     if isinstance(charge, PastCharge):
         return _STEP.pack(rule, PAST, charge.cost) + _NUMBER.pack(charge.came_us)
@@ -371,10 +383,10 @@ def _require_numbers(reply: object, count: int) -> None:
         try:
             total = sum(reply)  # Cheaper than checking each one.
         except TypeError:
-            raise nonsense(reply) from None
+            raise unexpected_reply(reply) from None
         if type(total) is int:
             return
-    raise nonsense(reply)
+    raise unexpected_reply(reply)
 
 
 def _require_decided(part: PackedRequest | PlainRequest, why: int) -> None:

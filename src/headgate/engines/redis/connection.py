@@ -23,8 +23,8 @@ from weakref import ref
 
 import hiredis
 
-from ..._fork import remember
-from .failures import UNWELCOME, NotConnected, NotSent, Refused, Silent, Unanswered
+from ..._fork import reset_after_fork
+from .failures import PERMANENT_REFUSALS, NotConnected, NotSent, Refused, Silent, Unanswered
 from .names import addresses_of
 from .options import shown
 from .packing import packed_command
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 ASKING: Final = packed_command((b"ASKING",))
 READ_SIZE = 65_536
-LAST_WORD_S: Final = 0.1
+PENDING_REPLY_S: Final = 0.1
 """How long an interrupted caller waits for a pending answer."""
 LOOK_AGAIN_S: Final = 0.02
 """How long a caller waits at most before it checks for a free connection again."""
@@ -76,7 +76,7 @@ class BlockingConnection:
             self._socket.settimeout(0)
         try:
             for command in handshake(options, sentinel=sentinel):
-                require_welcome(self.call(command, seconds), address, options)
+                require_accepted(self.call(command, seconds), address, options)
         except BaseException as error:
             self.close()
             if isinstance(error, Unanswered):
@@ -128,7 +128,7 @@ class BlockingConnection:
         """
         if self._asked and self.is_open:
             with suppress(OSError, hiredis.ProtocolError):
-                self._read(time.monotonic() + LAST_WORD_S)
+                self._read(time.monotonic() + PENDING_REPLY_S)
         self.close()
 
     def _send(self, payload: bytes, seconds: float) -> None:
@@ -175,7 +175,7 @@ class Pool:
         self._options = options
         self._begin()
         self._closed = False
-        remember(self)
+        reset_after_fork(self)
 
     def _begin(self) -> None:
         self._idle: dict[tuple[Address, bool], deque[BlockingConnection]] = {}
@@ -185,7 +185,7 @@ class Pool:
         self._waiting: set[object] = set()
         self._freed: SimpleQueue[None] = SimpleQueue()
         """Wakes one waiting caller. Only a hint: waiting callers also check again by themselves."""
-        self.heard = False
+        self.has_answered = False
         """Whether a server has answered: connecting, TLS and loading scripts are done."""
         self.discovering = threading.Lock()
         """Held by the thread that runs a discovery; kept here because it must be new after a fork, too."""
@@ -221,7 +221,7 @@ class Pool:
             self._wake()
             raise
         self._put(address, connection, sentinel=sentinel)
-        self.heard = self.heard or not sentinel
+        self.has_answered = self.has_answered or not sentinel
         return reply
 
     def drop(self, address: Address) -> None:
@@ -295,12 +295,12 @@ class Pool:
             self._freed.put(None)
 
 
-def require_welcome(reply: object, address: Address, options: Options) -> None:
+def require_accepted(reply: object, address: Address, options: Options) -> None:
     """Raise if a server refuses us; its message shows whether that is permanent."""
     if not isinstance(reply, Exception):
         return
     words = str(reply).partition(", with args beginning with")[0]
-    outcome = Refused if words.startswith(UNWELCOME) else NotSent
+    outcome = Refused if words.startswith(PERMANENT_REFUSALS) else NotSent
     for secret in (options.password, options.sentinel_password):
         if secret:
             words = words.replace(secret, "***")
@@ -331,7 +331,7 @@ def _poll_of(plain: socket.socket) -> select.poll | None:
     return poll
 
 
-def _first_of(host: str, port: int, seconds: float) -> socket.socket:
+def _connect_to_first(host: str, port: int, seconds: float) -> socket.socket:
     """A connection to the first address of the host that accepts, with one timeout for all."""
     ends = time.monotonic() + seconds
     *others, last = addresses_of(host, seconds)
@@ -346,7 +346,7 @@ def _connected(address: Address, tls: ssl.SSLContext | None, seconds: float) -> 
     if port == 0:
         plain = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     else:
-        plain = _first_of(host, port, seconds)
+        plain = _connect_to_first(host, port, seconds)
     try:
         if port == 0:
             plain.settimeout(seconds)

@@ -67,7 +67,7 @@ REPAIRS: Final = {
     "HGDRAINING": Repair.LEAVE,
 }
 TRANSIENT: Final = ("OOM", "NOREPLICAS", "MISCONF", "MAX", "ERR max number of clients reached")
-UNWELCOME: Final = (
+PERMANENT_REFUSALS: Final = (
     "WRONGPASS", "NOAUTH", "NOPERM", "DENIED", "ERR AUTH", "ERR Client sent AUTH",
     "ERR invalid password", "ERR invalid DB", "ERR DB index", "ERR SELECT", "ERR unknown command",
 )  # fmt: skip
@@ -108,10 +108,12 @@ def reason_of(address: str, reply: object) -> Exception:
     words = str(reply)
     if words.startswith(NO_CLUSTER):
         return Refused(f"{address} is not part of a Cluster ({words}); use a redis:// URL")
-    return (Refused if words.startswith(UNWELCOME) else Answered)(f"{address} answered: {words}")
+    return (Refused if words.startswith(PERMANENT_REFUSALS) else Answered)(
+        f"{address} answered: {words}"
+    )
 
 
-def most_telling(reasons: Sequence[Exception]) -> Exception:
+def most_useful_reason(reasons: Sequence[Exception]) -> Exception:
     """The most useful of several reasons: a permanent one, else the last answer, else a failure to get one."""
     return max(
         reversed(reasons), key=lambda one: (isinstance(one, Refused), isinstance(one, Answered))
@@ -133,13 +135,13 @@ def timed_out(
     kind: type[EngineError]
     kind = EngineConnectionError if isinstance(reason, NotConnected) else EngineTimeout
     return kind(
-        f"no answer from the store within {seconds:g} s ({why}){known}",
+        f"no answer from the store within {seconds:.3g} s ({why}){known}",
         transient=True,
         indefinite=sent,
     )
 
 
-def resting(server: str) -> EngineError:
+def skipped(server: str) -> EngineError:
     """The error for a server that was not called, because it did not answer recently."""
     return EngineConnectionError(
         f"the request was not sent, because {server} does not answer", transient=True
@@ -161,7 +163,7 @@ def no_answer(reason: Exception) -> EngineError:
     return kind(f"the store did not answer: {reason}", transient=True)
 
 
-def nonsense(reply: object) -> EngineError:
+def unexpected_reply(reply: object) -> EngineError:
     """The error for a reply that cannot come from our scripts."""
     shown = repr(reply)[:80]
     return EngineError(
@@ -189,7 +191,7 @@ def unanswered(reason: Unanswered) -> EngineError:
     return kind(f"{words}; the request may have been charged", transient=True, indefinite=True)
 
 
-def leaping() -> EngineError:
+def clock_keeps_jumping() -> EngineError:
     """The error for a store whose clock was in another period, however often a calendar was sent."""
     return EngineError(
         "the store's clock is unstable: it was in another calendar period on every attempt",
@@ -197,7 +199,7 @@ def leaping() -> EngineError:
     )
 
 
-def own_copy(error: Exception) -> Exception:
+def copy_for_caller(error: Exception) -> Exception:
     """A copy of the error for one of many callers, so that each raises and changes its own object."""
     try:
         twin = copy.copy(error)

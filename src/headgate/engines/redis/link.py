@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import hiredis
 
-from .connection import ASKING, handshake, require_welcome
+from .connection import ASKING, handshake, require_accepted
 from .failures import NotConnected, NotSent, Unanswered
 from .names import addresses_of_async
 from .options import shown
@@ -161,7 +161,7 @@ async def connect(address: Address, options: Options, *, sentinel: bool = False)
             else:
                 await _connect(link, options, sentinel=sentinel)
             for command in handshake(options, sentinel=sentinel):
-                require_welcome(await link.call(command), address, options)
+                require_accepted(await link.call(command), address, options)
     except (OSError, TimeoutError, Unanswered) as error:
         link.abort()
         reason = str(error) or "timed out"

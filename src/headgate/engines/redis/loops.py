@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .batcher import Batcher
-from .failures import NotConnected, NotSent, Refused, Unanswered, own_copy
+from .failures import NotConnected, NotSent, Refused, Unanswered, copy_for_caller
 from .link import Link, connect
 from .server_settings import warn_about_eviction
 
@@ -62,21 +62,22 @@ class LoopState:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._shared: dict[Hashable, asyncio.Task[Any]] = {}
         self.links: dict[tuple[Address, bool], Link] = {}
-        self._deadline = options.deadline
-        """The deadline of decisions until a server has answered: connecting, TLS and loading scripts take time."""
+        self.deadline = options.deadline
+        """Of decisions, and of what is given back. Longer until a server has answered: connecting, TLS and loading
+        scripts take time."""
         self.warned = False
 
     def _new_batcher(self, slot: int) -> Batcher:
         options = self._options
-        limits = (options.max_batch, options.max_in_flight, self._deadline)
+        limits = (options.max_batch, options.max_in_flight, self.deadline)
         return Batcher(self._loop, slot, partial(self._send, self), limits, self._first_answer)
 
     def _first_answer(self) -> None:
         """Called when a server has answered: from now on decisions of all slots have the usual deadline."""
-        if self._deadline != self._options.deciding:
-            self._deadline = self._options.deciding
+        if self.deadline != self._options.deciding:
+            self.deadline = self._options.deciding
             for batcher in self.batchers.values():
-                batcher.hurry(self._deadline)
+                batcher.use_deadline(self.deadline)
 
     @property
     def queued(self) -> int:
@@ -88,12 +89,12 @@ class LoopState:
         link = self.links.get((address, sentinel))
         if link is not None and link.is_open:
             return link
-        made: Link = await self.together(
+        made: Link = await self.run_shared(
             (address, sentinel), lambda: self._connect(address, sentinel=sentinel)
         )
         if not sentinel and not self.warned:
             self.warned = True
-            self.spawn(self._advise(made))  # Runs after the caller has sent its command.
+            self.spawn(self._check_eviction(made))  # Runs after the caller has sent its command.
         return made
 
     async def _connect(self, address: Address, *, sentinel: bool) -> Link:
@@ -116,7 +117,7 @@ class LoopState:
             link.abort()
             raise
 
-    async def together(self, name: Hashable, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def run_shared(self, name: Hashable, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """The result of the work with this name, started unless it is running. It continues if callers leave."""
         task = self._shared.get(name)
         if task is None:
@@ -124,7 +125,7 @@ class LoopState:
             task.add_done_callback(lambda _: self._shared.pop(name, None))
         outcome = await asyncio.shield(task)
         if isinstance(outcome, Exception):
-            raise own_copy(outcome)
+            raise copy_for_caller(outcome)
         return outcome
 
     def is_linked(self, address: Address) -> bool:
@@ -139,7 +140,7 @@ class LoopState:
             raise TimeoutError
         return link
 
-    async def _advise(self, link: Link) -> None:
+    async def _check_eviction(self, link: Link) -> None:
         """Check once whether the server may evict limits; if it does not answer, that is no failure."""
         with suppress(NotSent, Unanswered, TimeoutError):
             async with asyncio.timeout(self._options.deadline):

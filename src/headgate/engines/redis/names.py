@@ -20,7 +20,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ..._fork import remember
+from ..._fork import reset_after_fork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,7 @@ class Lookups:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.under_way: dict[str, list[Callable[[Found], None]]] = {}
-        remember(self)
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Called in a child process, which does not have the parent's threads."""

@@ -27,7 +27,7 @@ from .codec import (
     not_ours,
 )
 from .cross_slot import groups_of
-from .failures import leaping
+from .failures import clock_keeps_jumping
 from .keys import slot_of
 from .limit_numbers import sized
 from .packed_requests import PackedRequest, PlainRequest, PlainTemplate
@@ -385,7 +385,7 @@ class Operations:
             known = [one for one, usage in zip(known, usages, strict=True) if usage == STALE]
             if not known:
                 return entries
-        raise leaping()
+        raise clock_keeps_jumping()
 
     def _stored_limits(self, names: Sequence[tuple[bytes, ParsedKey]]) -> RoutedCommand:
         codes = bytes(ALGORITHMS.index(one.limit.name) + 1 for _, one in names)

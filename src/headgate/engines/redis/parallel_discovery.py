@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from .failures import Answered, NotConnected, NotSent, Silent, Unanswered, own_copy
-from .topology import Heard
+from .failures import Answered, NotConnected, NotSent, Silent, Unanswered, copy_for_caller
+from .topology import QuestionReply
 
 if TYPE_CHECKING:
     from .topology import Discovery, Question, Topology
@@ -20,7 +20,7 @@ PATIENCE_S: Final = 0.03
 
 
 class ParallelDiscovery:
-    """A running discovery: send all of `due()`, wait for `PATIENCE_S`, then call `heard` or `late`."""
+    """A running discovery: send all of `due()`, wait for `PATIENCE_S`, then call `process_reply` or `ask_another`."""
 
     def __init__(self, discovery: Discovery) -> None:
         self._discovery = discovery
@@ -31,7 +31,7 @@ class ParallelDiscovery:
         self.reason: Exception | None = None
         """Why nothing was found, if that is so."""
         self._advance(None)
-        self.late()
+        self.ask_another()
 
     def due(self) -> list[Question]:
         """The questions to ask now; each is returned once."""
@@ -39,17 +39,17 @@ class ParallelDiscovery:
         self._open += len(due)
         return due
 
-    def late(self) -> None:
+    def ask_another(self) -> None:
         """No answer for a while: ask one more server."""
         if self._later:
             self._due.append(self._later.popleft())
 
-    def heard(self, question: Question, reply: Any) -> None:
+    def process_reply(self, question: Question, reply: Any) -> None:
         """Process an answer."""
         self._open -= 1
-        self._advance(Heard(question, reply))
+        self._advance(QuestionReply(question, reply))
         if not self._open and not self._due:
-            self.late()
+            self.ask_another()
 
     def require_found(self, topology: Topology, slot: int) -> None:
         """Raise why no server was found for a slot."""
@@ -59,17 +59,17 @@ class ParallelDiscovery:
             kind = NotSent if isinstance(reason, Silent) else NotConnected
             raise kind(str(reason)) from reason
         if reason is not None:
-            raise own_copy(reason)
+            raise copy_for_caller(reason)
         if topology.address(slot) is None:
             raise Answered(f"no server of the Cluster has the slot {slot}")
 
-    def _advance(self, heard: Heard | None) -> None:
+    def _advance(self, reply: QuestionReply | None) -> None:
         try:
-            more = next(self._discovery) if heard is None else self._discovery.send(heard)
+            more = next(self._discovery) if reply is None else self._discovery.send(reply)
         except StopIteration as done:
             self.ended, self.reason = True, done.value
             return
-        if heard is None:
+        if reply is None:
             self._later.extend(more)
         else:  # Follow-up questions are asked at once.
             self._due += more

@@ -20,12 +20,12 @@ from .failures import (
     redirection,
     refused,
     repair_of,
-    resting,
+    skipped,
     unanswered,
 )
 from .options import shown
 from .scripts import library
-from .silence import NOBODY
+from .unresponsive import NO_ADDRESS
 
 if TYPE_CHECKING:
     from .options import Address
@@ -80,8 +80,8 @@ def send_with_repair(routed: RoutedCommand, topology: Topology, dialect: Dialect
     moves = 0
     while True:
         address = asked or topology.address(routed.slot)
-        if topology.rests(address or NOBODY):
-            raise resting("the server of this slot" if address is None else shown(address))
+        if topology.skips(address or NO_ADDRESS):
+            raise skipped("the server of this slot" if address is None else shown(address))
         if address is None:
             yield from _search(topology, pauses)
             continue
@@ -101,7 +101,7 @@ def send_with_repair(routed: RoutedCommand, topology: Topology, dialect: Dialect
         if not isinstance(reply, Exception) and command[0] != b"FUNCTION":
             return reply
         repair = repair_of(str(reply))
-        otherwise = _other_way(routed, command, reply, dialect)
+        otherwise = _alternative_command(routed, command, reply, dialect)
         if otherwise is not None:
             command = otherwise
             asked = address if asking else None
@@ -128,15 +128,15 @@ def _search(topology: Topology, pauses: Iterator[Delay]) -> Generator[Step, Any,
     """Find the responsible server, or wait a little before the next attempt."""
     try:
         yield Discover()
-        topology.answered(NOBODY)
+        topology.answered(NO_ADDRESS)
     except NotSent:
-        topology.failed(NOBODY)
+        topology.failed(NO_ADDRESS)
         yield next(pauses)
     except Refused as error:
         raise refused(str(error)) from error
 
 
-def _other_way(
+def _alternative_command(
     routed: RoutedCommand, command: Command, reply: Any, dialect: Dialect
 ) -> Command | None:
     """The next way to run a script, after the last one failed: load the library, or send the script."""

@@ -9,15 +9,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...clock import SystemClock
+from ..base import require_page
 from .codec import Codec
-from .failures import leaping
+from .failures import clock_keeps_jumping
 from .keys import KeyCodec
 from .kind import description_of
 from .operations import STALE_TRIES, Operations, Scan
 from .options import Options, parse_url, shown
 from .scripts import Dialect
-from .silence import NOBODY, Silence
 from .topology import Cluster, topology_of
+from .unresponsive import NO_ADDRESS, UnresponsiveServers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,15 +61,15 @@ class Shell:
         self._log = logging.getLogger("headgate") if logger is None else logger
         self._dialect = self._new_dialect()
         if isinstance(self._topology, Cluster):
-            silence = self._topology.silence
-            silence.on_change = partial(self._log_silence, silence)
-        self._speak_for("")
+            unresponsive = self._topology.unresponsive
+            unresponsive.on_change = partial(self._log_unresponsive, unresponsive)
+        self._use_namespace("")
         self._open()
 
-    def _log_silence(self, silence: Silence, address: Address) -> None:
+    def _log_unresponsive(self, unresponsive: UnresponsiveServers, address: Address) -> None:
         """Log once when a server of a Cluster goes silent, and once when it is back."""
-        server = "a server that a slot belongs to" if address == NOBODY else shown(address)
-        if silence.is_silent(address):
+        server = "a server that a slot belongs to" if address == NO_ADDRESS else shown(address)
+        if unresponsive.is_unresponsive(address):
             self._log.error("%s does not answer and is not used for now", server)
         else:
             self._log.warning("%s answers again", server)
@@ -100,33 +101,37 @@ class Shell:
         """Send a command within the deadline; returns its reply, or an awaitable of it."""
         raise NotImplementedError
 
-    def _surely(self, command: RoutedCommand) -> Any:
-        """`_run` for giving something back: it is sent even if the caller stops waiting."""
-        return self._run(command)
+    def _run_to_completion(self, command: RoutedCommand) -> Any:
+        """`_run` for giving something back: as quickly as a decision, and sent even if the caller stops waiting."""
+        raise NotImplementedError
 
     def _ask_node(self, address: Address, command: tuple[Any, ...]) -> Any:
         """Call one server; returns its reply, or an awaitable of it."""
         raise NotImplementedError
 
+    def _nodes(self) -> Any:
+        """The addresses of all servers, or an awaitable of them."""
+        raise NotImplementedError
+
     def _settle(self, token: str, actual: int | Sequence[int]) -> Verb[bool]:
         replies = []
         for command in self._operations.settle(token, actual):
-            reply = yield self._surely(command)
+            reply = yield self._run_to_completion(command)
             replies.append(reply)
         return self._operations.settled(replies, actual)
 
     def _settle_each(self, settlements: Sequence[tuple[str, int]]) -> Verb[None]:
         for command in self._operations.settle_each(settlements):
-            yield self._surely(command)
+            yield self._run_to_completion(command)
 
     def _withdraw(self, request: ChargeSet) -> Verb[None]:
         for command in self._operations.withdraw(request):
-            yield self._surely(command)
+            yield self._run_to_completion(command)
 
     def _leave_line(self, decision: Decision) -> Verb[None]:
         command = self._operations.leave_line(decision)
         if command is not None:
-            yield self._surely(command)
+            yield self._run_to_completion(command)
 
     def _usage(self, key: str, limit: Limit, rule: str | None) -> Verb[Usage]:
         now_us = None
@@ -136,11 +141,11 @@ class Shell:
             if usage is not None:
                 return usage
             now_us = reply[0]
-        raise leaping()
+        raise clock_keeps_jumping()
 
-    def _list_keys(
-        self, nodes: Sequence[Address], prefix: str, cursor: str, limit: int
-    ) -> Verb[KeyPage]:
+    def _list_keys(self, prefix: str, cursor: str, limit: int) -> Verb[KeyPage]:
+        require_page(prefix, cursor, limit)
+        nodes: list[Address] = yield self._nodes()
         listing = self._operations.listing(prefix, cursor, limit, len(nodes))
         outcome: Any = None
         try:
@@ -175,10 +180,10 @@ class Shell:
     def _in_part(self) -> Callable[[], bool] | None:
         """A function that returns whether some servers of a Cluster answer."""
         topology = self._topology
-        return topology.silence.in_part if isinstance(topology, Cluster) else None
+        return topology.unresponsive.in_part if isinstance(topology, Cluster) else None
 
     def deciding_within(self, seconds: float) -> Self:
-        """The same engine with this deadline for decisions, unless its URL has one. For an engine not yet in use.
+        """See `HasDecisionDeadline.deciding_within`.
 
         Everything else keeps the usual deadline, including decisions that wait for the first connection.
         """
@@ -194,8 +199,8 @@ class Shell:
     def scoped(self, namespace: str) -> Self:
         """The same connections, under another namespace."""
         twin = copy.copy(self)
-        twin._speak_for(namespace)
+        twin._use_namespace(namespace)
         return twin
 
-    def _speak_for(self, namespace: str) -> None:
+    def _use_namespace(self, namespace: str) -> None:
         self._operations = self._new_operations(namespace)

@@ -12,7 +12,6 @@ from ...algorithms import CalendarWindow
 from ...charge import ONE, Charge, ChargeSet
 from ...decision import Decision
 from ...errors import EngineError
-from ..base import require_page
 from ..verbs import run
 from . import cross_slot
 from .connection import Pool
@@ -21,7 +20,7 @@ from .failures import (
     NotSent,
     Refused,
     Unanswered,
-    leaping,
+    clock_keeps_jumping,
     no_answer,
     refused,
     timed_out,
@@ -55,9 +54,9 @@ if TYPE_CHECKING:
     from .topology import Question
 
 
-ADVICE_S = 0.25
+EVICTION_CHECK_S = 0.25
 LOOK_AGAIN_S = 0.002
-UNFOUND = "no server answered the discovery in time"
+DISCOVERY_TIMED_OUT = "no server answered the discovery in time"
 
 
 class RedisEngine(Shell):
@@ -67,7 +66,7 @@ class RedisEngine(Shell):
 
     def _open(self) -> None:
         self._pool = Pool(self.options)
-        self._advised = False
+        self._eviction_checked = False
 
     def bind(self, limit: Limit, rule: str | None = None) -> Hit:
         """A function that takes units of `limit` for a key, in one round trip."""
@@ -104,12 +103,12 @@ class RedisEngine(Shell):
     @property
     def _deciding(self) -> float:
         """Seconds that a decision may take; more until we are connected."""
-        return self.options.deciding if self._pool.heard else self.options.deadline
+        return self.options.deciding if self._pool.has_answered else self.options.deadline
 
     def _try(self, slot: int, packed: bytes, seconds: float) -> Any:
         """The reply to a single attempt; or why it was not sent, `None` if the server is not known."""
         address = self._topology.address(slot)
-        if address is None or self._topology.rests(address):
+        if address is None or self._topology.skips(address):
             return None
         try:
             reply = self._pool.call(address, packed, seconds)
@@ -122,8 +121,8 @@ class RedisEngine(Shell):
                 refused(str(error)) if isinstance(error, Refused) else unanswered(error)
             ) from error
         note_reply(reply, address, self._topology)
-        if not self._advised:
-            self._advise(address)
+        if not self._eviction_checked:
+            self._check_eviction(address)
         return reply
 
     def decide(self, requests: Sequence[ChargeSet]) -> list[Decision]:
@@ -159,7 +158,7 @@ class RedisEngine(Shell):
             if decision is not None:
                 return decision
             part, now_us = again, reply[0]
-        raise leaping()
+        raise clock_keeps_jumping()
 
     def settle(self, token: str, actual: int | Sequence[int]) -> bool:
         """Correct a reservation to the actual cost, once."""
@@ -184,7 +183,7 @@ class RedisEngine(Shell):
 
     def release(self, key: str, limit: Limit, token: str, rule: str | None = None) -> None:
         """Release slots."""
-        self._run(self._operations.slots(key, limit, token, rule, renew=False))
+        self._run_to_completion(self._operations.slots(key, limit, token, rule, renew=False))
 
     def usage(self, key: str, limit: Limit, rule: str | None = None) -> Usage:
         """What the key has used, and the answer that a hit of one unit would get."""
@@ -196,8 +195,7 @@ class RedisEngine(Shell):
 
     def list_keys(self, prefix: str = "", cursor: str = "", limit: int = 100) -> KeyPage:
         """Keys in use, by SCAN: some may come twice, but none that stays in use is missed."""
-        require_page(prefix, cursor, limit)
-        return run(self._list_keys(self._nodes(), prefix, cursor, limit))
+        return run(self._list_keys(prefix, cursor, limit))
 
     def close(self) -> None:
         """Close the connections."""
@@ -293,14 +291,17 @@ class RedisEngine(Shell):
         except StopIteration as done:
             return done.value
 
+    def _run_to_completion(self, command: RoutedCommand) -> Any:
+        return self._run(command, time.monotonic() + self._deciding)
+
     def _do(self, step: Step, slot: int, ends: float) -> Any:
         """Carry out a step; returns the reply if it is to send something."""
         left = max(0.0005, ends - time.monotonic())
         match step:
             case Send(address, command, asking):
                 reply = self._pool.call(address, command, left, asking=asking)
-                if not self._advised:
-                    self._advise(address)
+                if not self._eviction_checked:
+                    self._check_eviction(address)
                 return reply
             case Discover():
                 self._discover(slot, ends)
@@ -310,11 +311,11 @@ class RedisEngine(Shell):
                 time.sleep(min(seconds, left))
         return None
 
-    def _advise(self, address: Address) -> None:
+    def _check_eviction(self, address: Address) -> None:
         """Check once whether the server may evict limits; if it does not answer, that is no failure."""
-        self._advised = True
+        self._eviction_checked = True
         with suppress(NotSent, Refused, Unanswered):
-            info = self._pool.call(address, (b"INFO", b"memory"), ADVICE_S)
+            info = self._pool.call(address, (b"INFO", b"memory"), EVICTION_CHECK_S)
             warn_about_eviction(info, self._log)
 
     def _discover(self, slot: int, ends: float) -> None:
@@ -323,7 +324,7 @@ class RedisEngine(Shell):
             if self._topology.address(slot) is not None:
                 return
             if time.monotonic() >= ends:
-                raise NotSent(UNFOUND)
+                raise NotSent(DISCOVERY_TIMED_OUT)
             time.sleep(LOOK_AGAIN_S)
         with self._pool.discovering:
             if self._topology.address(slot) is not None:
@@ -333,16 +334,16 @@ class RedisEngine(Shell):
             while not search.ended:
                 left = ends - time.monotonic()
                 if left <= 0:
-                    raise NotSent(UNFOUND)
+                    raise NotSent(DISCOVERY_TIMED_OUT)
                 for question in search.due():
-                    self._ask_aside(question, min(self.options.connect_timeout, left), answers)
+                    self._ask_in_thread(question, min(self.options.connect_timeout, left), answers)
                 try:
-                    search.heard(*answers.get(timeout=min(PATIENCE_S, left)))
+                    search.process_reply(*answers.get(timeout=min(PATIENCE_S, left)))
                 except Empty:
-                    search.late()
+                    search.ask_another()
             search.require_found(self._topology, slot)
 
-    def _ask_aside(
+    def _ask_in_thread(
         self, question: Question, seconds: float, answers: SimpleQueue[tuple[Question, Any]]
     ) -> None:
         """Ask a question of a discovery in a separate thread, so that a silent server delays no caller.

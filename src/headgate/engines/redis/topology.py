@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from .failures import Answered, most_telling, reason_of
+from .failures import Answered, most_useful_reason, reason_of
 from .options import shown
-from .silence import Silence
+from .unresponsive import UnresponsiveServers
 
 if TYPE_CHECKING:
     from .options import Address, Options
@@ -27,14 +27,14 @@ class Question(NamedTuple):
     command: Command
 
 
-class Heard(NamedTuple):
+class QuestionReply(NamedTuple):
     """The result of a question: the reply, or an exception if there is none."""
 
     question: Question
     reply: Any
 
 
-Discovery: TypeAlias = Generator[list[Question], Heard, Exception | None]
+Discovery: TypeAlias = Generator[list[Question], QuestionReply, Exception | None]
 """Yields questions, is sent the next answer, and returns why it found nothing, if so."""
 
 
@@ -64,14 +64,14 @@ class Topology(Protocol):
     def failed(self, address: Address) -> None:
         """Called when a server currently cannot carry out a command."""
 
-    def rests(self, address: Address) -> bool:
+    def skips(self, address: Address) -> bool:
         """Whether to skip a server for now, because it does not answer."""
 
     def discovery(self) -> Discovery:
         """Find the responsible server."""
 
 
-class Lone:
+class SingleServer:
     """The common part of topologies in which one server holds all keys."""
 
     clustered = False
@@ -95,12 +95,12 @@ class Lone:
     def failed(self, address: Address) -> None:
         """Do nothing, as in `answered`."""
 
-    def rests(self, address: Address) -> bool:
+    def skips(self, address: Address) -> bool:
         """Never."""
         return False
 
 
-class Standalone(Lone):
+class Standalone(SingleServer):
     """One fixed server."""
 
     def __init__(self, options: Options) -> None:
@@ -119,7 +119,7 @@ class Standalone(Lone):
         return None  # Never used: the address is always known.
 
 
-class Sentinel(Lone):
+class Sentinel(SingleServer):
     """One master, whose address the Sentinels know. It must confirm its role before it is used."""
 
     def __init__(self, options: Options) -> None:
@@ -165,7 +165,7 @@ class Sentinel(Lone):
                 if address not in named:
                     named[address] = who
                     more = [Question(address, (b"ROLE",))]
-        return most_telling(unfit or unnamed)
+        return most_useful_reason(unfit or unnamed)
 
     def _found(self, master: Address, sentinel: Address) -> None:
         """The Sentinel that knew goes first next time. A new list, because another thread may be searching, too."""
@@ -193,9 +193,9 @@ class Cluster:
         self._seeds = list(options.addresses)
         self._slots: dict[int, Address] = {}
         self._nodes: list[Address] = []
-        self.silence = Silence(options.deciding)
-        self.answered, self.failed = self.silence.answered, self.silence.failed
-        self.rests = self.silence.rests
+        self.unresponsive = UnresponsiveServers(options.deciding)
+        self.answered, self.failed = self.unresponsive.answered, self.unresponsive.failed
+        self.skips = self.unresponsive.skips
 
     @property
     def masters(self) -> list[Address]:
@@ -231,10 +231,10 @@ class Cluster:
             slots, known = _map_of(rows, node)
             if slots:
                 self._slots, self._nodes = slots, known
-                self.silence.keep(known)
+                self.unresponsive.keep_only(known)
                 return None
             reasons.append(Answered(f"the Cluster of {shown(node)} has no slots yet"))
-        return most_telling(reasons)
+        return most_useful_reason(reasons)
 
 
 def _map_of(rows: list[Any], node: Address) -> tuple[dict[int, Address], list[Address]]:

@@ -11,7 +11,7 @@ from ...charge import MAX_KEY_BYTES
 from ...errors import UsageError
 from ..base import combined
 from ..redis.codec import NUMBERS_PER_STEP, Codec
-from ..redis.failures import nonsense
+from ..redis.failures import unexpected_reply
 from ..redis.keys import KeyCodec
 from ..redis.scripts import Dialect
 from .notes import read_notes
@@ -64,7 +64,7 @@ class RemoteCodec(Codec):
         """Refuse what cannot be the reply of a node."""
         if type(reply) is list and len(reply) == 2 + NUMBERS_PER_STEP * steps:
             if read_notes(reply[-1], steps) is None:
-                raise nonsense(reply)
+                raise unexpected_reply(reply)
             reply = reply[:-1]
         super().check(reply, steps)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from ..redis.failures import most_telling, reason_of
+from ..redis.failures import most_useful_reason, reason_of
 from ..redis.options import shown
-from ..redis.topology import Lone, Question
+from ..redis.topology import Question, SingleServer
 
 if TYPE_CHECKING:
     from ..redis.options import Address, Options
     from ..redis.topology import Discovery
 
 
-class Nodes(Lone):
+class Nodes(SingleServer):
     """Nodes that share their counts. Each client starts with a random one, to spread the load."""
 
     def __init__(self, options: Options) -> None:
@@ -46,4 +46,4 @@ class Nodes(Lone):
                 self._chosen = node
                 return None
             reasons.append(reason_of(shown(node), reply))
-        return most_telling(reasons)
+        return most_useful_reason(reasons)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base import KeyEntry, KeyPage
 from ..redis.codec import NOT_CHARGED, NOT_OURS, UNKNOWN, undecided
-from ..redis.failures import nonsense
+from ..redis.failures import unexpected_reply
 from ..redis.operations import Operations
 from ..redis.sending import RoutedCommand
 from .codec import COMMAND
@@ -56,7 +56,7 @@ class RemoteOperations(Operations):
             next_cursor, *rows = reply
             return KeyPage([_entry(row) for row in rows], next_cursor.decode())
         except (TypeError, ValueError, AttributeError):
-            error: EngineError = nonsense(reply)
+            error: EngineError = unexpected_reply(reply)
             error.indefinite = False
             raise error from None
 

@@ -49,7 +49,7 @@ class Scopes:
             self._let_go(MAX_SCOPES // 2, MAX_BOUND)
         if len(self._scoped) >= MAX_SCOPES:
             raise EngineError(
-                f"the store is away, and this node answers for {MAX_SCOPES} namespaces already",
+                f"the store does not answer, and this node already answers for {MAX_SCOPES} namespaces",
                 transient=True,
             )
         return self._served.scoped(namespace)

@@ -205,7 +205,7 @@ class PackedCalls:
         hits = calls.read_hits(names, arguments[0])
         served = self._scope(hits.namespace)
         outcomes = served.take(hits.limit, hits.rule, hits.keys)
-        return _told(outcomes, lambda found: _take_reply(found, hits, served.now_us()))
+        return _when_replied(outcomes, lambda found: _take_reply(found, hits, served.now_us()))
 
     def _decide(self, names: list[bytes], arguments: list[bytes]) -> Any:
         _require(names and arguments)
@@ -216,8 +216,10 @@ class PackedCalls:
         if len(parts) == 1:
             outcomes = served.decide(requests.asked)
         else:
-            outcomes = _decided_apart(parts, requests.asked)
-        return _told(outcomes, lambda found: _decide_reply(found, requests, served.now_us()))
+            outcomes = _decide_by_namespace(parts, requests.asked)
+        return _when_replied(
+            outcomes, lambda found: _decide_reply(found, requests, served.now_us())
+        )
 
     # Everything else.
 
@@ -303,7 +305,7 @@ def _require(condition: object) -> None:
         raise UsageError("the names or the arguments of the call are not those of its verb")
 
 
-def _told(outcomes: Any, reply: Callable[[Outcomes], Value]) -> Any:
+def _when_replied(outcomes: Any, reply: Callable[[Outcomes], Value]) -> Any:
     if not isinstance(outcomes, Awaitable):
         return reply(outcomes)
 
@@ -313,7 +315,7 @@ def _told(outcomes: Any, reply: Callable[[Outcomes], Value]) -> Any:
     return later()
 
 
-async def _decided_apart(
+async def _decide_by_namespace(
     parts: list[tuple[ServedEngine, list[int]]], asked_for: list[ChargeSet | UsageQuestion]
 ) -> Outcomes:
     """The outcomes of requests of several namespaces, in order: clients send together what they are asked together."""

@@ -115,7 +115,7 @@ def test_sentinels_may_be_plain_while_servers_use_tls(secure: RedisServer, kind:
 
 
 @KINDS
-def test_a_certificate_of_a_stranger_or_for_another_name_is_refused(
+def test_an_untrusted_certificate_or_one_for_another_name_is_refused(
     secure: RedisServer, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert secure.certificates is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,9 @@ from headgate.engines.redis.codec import Codec
 from headgate.engines.redis.keys import KeyCodec
 from headgate.engines.redis.operations import Operations
 from headgate.rate import limits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOW_US = 1_800_000_000_000_000
 ALLOWED, DENIED = [NOW_US, 1, 99, 0, 600_000, 0], [NOW_US, 0, 0, 5, 600_000, 0]
@@ -34,14 +37,14 @@ NONSENSE: list[Any] = [
 ]
 
 
-def noting(seen: list[Any]) -> Hooks:
+def noting(seen: list[Any], may_skip: Callable[[], bool] | None = None) -> Hooks:
     """Hooks that note what they are shown."""
 
     def after(decision: Decision, ticket: Any) -> Decision:
         seen.append((decision, ticket))
         return decision
 
-    return Hooks(after)
+    return Hooks(after, may_skip=may_skip)
 
 
 def answered(kind: type[PendingBatch], reply: Any, *, receipts: bool) -> tuple[Any, list[Any]]:
@@ -104,3 +107,31 @@ def test_a_cancelled_call_gets_no_answer_and_nor_does_its_hook(kind: type[Pendin
 
     asyncio.run(main())
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    "may_skip, shown",
+    [(None, "abcd"), (lambda: False, "abcd"), (lambda: True, "cd")],
+    ids=["always", "not now", "now"],
+)
+def test_a_hook_that_may_be_skipped_is_shown_all_from_the_first_denial_on(
+    may_skip: Callable[[], bool] | None, shown: str
+) -> None:
+    seen: list[Any] = []
+    (limit,) = limits_of("100/minute", "token_bucket")
+    operations = Operations(Codec(KeyCodec(), SystemClock().now_us, test_clock=False), 128)
+    plain = operations.codec.plain_maker(limit, None, noting(seen, may_skip))
+
+    async def main() -> list[bool]:
+        loop = asyncio.get_running_loop()
+        batch = PendingBatch(
+            (loop.create_future(), plain(key, key.upper()), operations, 0.0) for key in "abcd"
+        )
+        batch.packed()
+        assert batch.answer([*ALLOWED, *ALLOWED[1:], *DENIED[1:], *ALLOWED[1:]]) == []
+        return [future.result().allowed for future, *_ in batch]
+
+    assert asyncio.run(main()) == [True, True, False, True]
+    assert [(decision.key, ticket) for decision, ticket in seen] == [
+        (key, key.upper()) for key in shown
+    ]

@@ -131,7 +131,7 @@ def test_a_link_is_given_up_only_when_it_had_time_to_answer(
         silent, answering = Counted(("silent", 1)), Counted(("answering", 1))
         for link in (silent, answering):
             batch = PendingBatch()
-            batch.leave_on(link, loop.time())
+            batch.mark_sent(link, loop.time())
             batch.give_up(0.2)
         assert (silent.aborted, answering.aborted) == (0, 0)
         answering._waiting.append(lambda _: None)
@@ -248,5 +248,57 @@ def test_plain_requests_and_others_go_in_separate_calls_in_their_order() -> None
         asked = [store.ask(plain(name) if name.islower() else FakePart(name)) for name in "abXcYdZ"]
         assert await asyncio.gather(*asked) == list("abXcYdZ")
         assert store.sent == [list("abcd"), list("XYZ")]
+
+    in_a_loop(main)
+
+
+ALIKE = PlainTemplate(FixedWindow(1, 1_000_000), (b"rule",), ENGINE, None)
+
+
+def alike(name: str) -> Any:
+    """A request of the same limit as all others of this kind."""
+    return PlainRequest((name, name.encode(), ALIKE, None))
+
+
+@pytest.mark.parametrize("cancelled", ["a", "c", "ad", "abcd"])
+def test_requests_of_one_limit_are_sent_without_those_that_were_cancelled(cancelled: str) -> None:
+    async def main() -> None:
+        store = Store()
+        asked = {name: store.ask(alike(name)) for name in "abcd"}
+        for name in cancelled:
+            asked[name].cancel()
+        left = [name for name in asked if name not in cancelled]
+        assert await asyncio.gather(*(asked[name] for name in left)) == left
+        await asyncio.sleep(0)
+        assert store.sent == ([left] if left else [])
+
+    in_a_loop(main)
+
+
+def test_requests_of_two_limits_are_sent_in_their_order() -> None:
+    async def main() -> None:
+        store = Store()
+        asked = [store.ask((alike if name.islower() else plain)(name)) for name in "abXcYd"]
+        assert await asyncio.gather(*asked) == list("abXcYd")
+        assert store.sent == [list("abXcYd")]
+
+    in_a_loop(main)
+
+
+def test_the_deadline_counts_from_the_first_request_of_a_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store, begun = Store(max_in_flight=0), loop.time()
+        passed = [0.0]
+        monkeypatch.setattr(loop, "time", lambda: begun + passed[0])
+        for passed[0] in (0.0, 0.1):
+            store.ask(alike("a tick"))
+        await asyncio.sleep(0)
+        passed[0] = 0.2
+        store.ask(alike("the next tick"))
+        ends = [waiting[3] - begun for waiting in store.batcher._queue]
+        assert ends == pytest.approx([SOON, SOON, SOON + 0.2])
 
     in_a_loop(main)

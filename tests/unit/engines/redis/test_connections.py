@@ -15,7 +15,7 @@ import pytest
 
 from headgate import EngineError, FixedWindow
 from headgate.engines.redis.aio import AsyncRedisEngine
-from headgate.engines.redis.connection import Pool, require_welcome
+from headgate.engines.redis.connection import Pool, require_accepted
 from headgate.engines.redis.failures import Answered, NotSent, Refused, Unanswered
 from headgate.engines.redis.link import Link
 from headgate.engines.redis.options import parse_url
@@ -183,7 +183,7 @@ def test_permanent_and_temporary_refusals_are_distinguished_without_the_password
 ) -> None:
     options = parse_url(f"redis://u:{CANARY}@host")
     with pytest.raises(outcome) as caught:
-        require_welcome(Exception(words), ("host", 6379), options)
+        require_accepted(Exception(words), ("host", 6379), options)
     assert CANARY not in str(caught.value)
 
 
@@ -282,7 +282,7 @@ def test_searches_at_the_same_time_do_not_disturb_each_other() -> None:
         if kind is Cluster:
             rows = [[0, 16_383, *([name, 6379] for name in (b"a", b"b", b"c"))]]
             search = ParallelDiscovery(topology.discovery())
-            search.heard(search.due()[0], rows)
+            search.process_reply(search.due()[0], rows)
             assert search.ended
         known = "_sentinels" if kind is Sentinel else "_nodes"
         seen = getattr(topology, known)
@@ -293,7 +293,7 @@ def test_searches_at_the_same_time_do_not_disturb_each_other() -> None:
             for place, one in enumerate(searches):
                 (question,) = one.due()
                 asked[place].append(question.address)
-                one.heard(question, NotSent("down"))
+                one.process_reply(question, NotSent("down"))
         assert asked == [before, before]  # Each asks everyone once.
         assert all(one.ended for one in searches)
         assert seen == before
@@ -304,20 +304,20 @@ def searched(url: str, *replies: Any) -> Any:
     search = ParallelDiscovery(topology_of(parse_url(url)).discovery())
     for reply in replies:
         (question,) = search.due()
-        search.heard(question, reply)
+        search.process_reply(question, reply)
     assert search.ended
     return search.reason
 
 
-def test_one_more_server_is_asked_whenever_nobody_answers_for_a_while() -> None:
+def test_another_server_is_asked_whenever_none_answers_for_a_while() -> None:
     search = ParallelDiscovery(topology_of(parse_url("redis+cluster://a,b,c")).discovery())
     (first,) = search.due()
     assert search.due() == []
-    search.late()
+    search.ask_another()
     (second,) = search.due()
-    search.heard(first, NotSent("down"))
+    search.process_reply(first, NotSent("down"))
     assert search.due() == []  # One is still waited for.
-    search.heard(second, [[0, 16_383, [b"a", 6379]]])
+    search.process_reply(second, [[0, 16_383, [b"a", 6379]]])
     assert search.ended
     assert search.reason is None
     assert [first.address[0], second.address[0]] == ["a", "b"]
@@ -325,13 +325,13 @@ def test_one_more_server_is_asked_whenever_nobody_answers_for_a_while() -> None:
 
 def test_a_master_that_was_named_is_asked_at_once_and_only_once() -> None:
     search = ParallelDiscovery(topology_of(parse_url("redis+sentinel://a,b,c/m")).discovery())
-    search.late()
+    search.ask_another()
     first, second = search.due()
-    search.heard(first, [b"h", b"1"])
+    search.process_reply(first, [b"h", b"1"])
     (role,) = search.due()
-    search.heard(second, [b"h", b"1"])
+    search.process_reply(second, [b"h", b"1"])
     assert (role.address, search.due()) == (("h", 1), [])
-    search.heard(role, [b"master"])
+    search.process_reply(role, [b"master"])
     assert search.ended
     assert search.reason is None
 
@@ -350,7 +350,12 @@ DOWN = NotSent("cannot connect")
         ("redis+sentinel://a,b/m", [DOWN, UNKNOWN], Refused, "b:26379 answered: ERR unknown command"),
         ("redis+sentinel://a/m", [[b"h", b"1"], [b"slave"]], Answered, "Sentinel names h:1, which is not a master"),
         ("redis+sentinel://a,b/m", [[b"h", b"1"], DOWN, UNKNOWN], NotSent, "cannot connect"),
-        ("redis+cluster://a", [DISABLED], Refused, r"a:6379 is not part of a Cluster \(ERR This .* disabled\); use a redis:// URL"),
+        (
+            "redis+cluster://a",
+            [DISABLED],
+            Refused,
+            r"a:6379 is not part of a Cluster \(ERR This .* disabled\); use a redis:// URL",
+        ),
         ("redis+cluster://a,b", [Exception("NOPERM no"), DOWN], Refused, "a:6379 answered: NOPERM no"),
         ("redis+cluster://a", [[]], Answered, "the Cluster of a:6379 has no slots yet"),
         ("redis+cluster://a", [Unanswered("timed out")], Unanswered, "timed out"),
@@ -364,7 +369,7 @@ def test_a_search_says_what_it_was_answered(
     assert re.match(words, str(reason))
 
 
-def test_a_slot_that_moves_while_others_are_counted_disturbs_nobody() -> None:
+def test_a_moving_slot_does_not_disturb_others() -> None:
     topology = Cluster(parse_url("redis+cluster://a"))
     topology.moved(1, ("a", 1))
     slots = topology._slots

@@ -113,7 +113,7 @@ def test_six_processes_on_one_key_pass_exactly_the_limit(redis_server: RedisServ
 def test_all_that_was_reserved_is_given_back_by_the_servers_clock(
     redis_server: RedisServer, limit: Limit
 ) -> None:
-    """A window that began long ago: the empty state needs no time to live. A manual clock has a longer one, and hides that."""
+    """An old window: the empty state needs no time to live. A manual clock has a longer one, and hides that."""
     engine = RedisEngine(redis_server.url)
     (decision,) = engine.decide([ChargeSet((Charge("key", limit, 3),), reserve_us=60_000_000)])
     assert engine.settle(str(decision.token), 0)

@@ -74,7 +74,7 @@ def outcomes(kind: Any, url: str, callers: int = 1, rounds: int = 1) -> list[Any
         return asyncio.run(main())
     engine = RedisEngine(url)
     told: list[Any] = []
-    engine._advised = True  # One thing less that the server is asked.
+    engine._eviction_checked = True  # One thing less that the server is asked.
     hit = engine.bind(LIMIT)
     for _ in range(rounds * callers):
         try:

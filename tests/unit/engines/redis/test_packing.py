@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
 from hiredis import pack_command
 
-from headgate.charge import Charge, ChargeSet
+from headgate.charge import Charge, ChargeSet, PastCharge, ReadyCharge
+from headgate.charge_kind import ChargeKind
 from headgate.clock import ManualClock, SystemClock
 from headgate.engines.redis.batch import PendingBatch
 from headgate.engines.redis.codec import Codec
@@ -36,6 +38,27 @@ CODECS = {
 def test_a_word_is_packed_as_hiredis_does_and_can_be_read_back(words: bytes) -> None:
     assert b"*1\r\n" + packed_bulk(words) == pack_command((words,))
     assert unpacked_bulk(packed_bulk(words)) == words
+
+
+@pytest.mark.parametrize(
+    "charge",
+    [
+        ReadyCharge("a", limits_of("100/minute", "token_bucket"), 37, ChargeKind.TAKE, None),
+        PastCharge("a", limits_of("100/minute", "sliding_log"), 2, 1_800_000_000_000_000, None),
+    ],
+    ids=lambda charge: type(charge).__name__,
+)
+def test_a_reservation_of_one_limit_is_packed_as_the_script_reads_it(charge: Charge) -> None:
+    codec = CODECS["usual"]
+    part = codec.part(ChargeSet((charge,), 0, 2_000_000, "name"))
+    *_, keys, name, body, record = codec.command((b"FCALL", b"decide"), [part])
+    rule = codec.rule(charge.limits[0])
+    past = isinstance(charge, PastCharge)
+    step = struct.pack("<BBd", 1, 5 if past else 0, charge.cost)
+    step += struct.pack("<d", charge.came_us) if isinstance(charge, PastCharge) else b""
+    request = struct.pack("<BBd", 1, 2, 2_000_000) + step + b"\1"
+    assert body == struct.pack("<dd", 0, 0) + b"\0\1" + rule + struct.pack("<d", 1) + request
+    assert (keys, name, record) == (1, part.keys[0], codec.keys.reservation(b"", "name"))
 
 
 @pytest.mark.parametrize("functions", [True, False])

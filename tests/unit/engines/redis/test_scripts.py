@@ -486,7 +486,7 @@ def test_the_name_of_a_reservation_is_free_when_its_time_is_over(redis_server: R
 
 @pytest.mark.parametrize("limit", [FixedWindow(20, LONGEST_US), SlidingLog(20, MINUTE_US)])
 @on_flavours("redis_server", "redis-7.0", "valkey-9")
-def test_receipts_number_the_decisions_of_a_key_whoever_asks(
+def test_receipts_number_the_decisions_of_a_key_across_callers(
     redis_server: RedisServer, limit: Limit
 ) -> None:
     """Plain hits, peeks, denials and requests of several charges; now never runs back."""

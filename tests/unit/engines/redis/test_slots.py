@@ -42,7 +42,7 @@ def state_of(server: RedisServer) -> str:
     return str(name)
 
 
-def test_slots_that_an_older_node_wrote_count_and_tell_the_time(redis_server: RedisServer) -> None:
+def test_slots_written_by_an_older_node_count_and_carry_its_time(redis_server: RedisServer) -> None:
     """Also one of those that did not remember the latest hold."""
     clock = ManualClock(START)
     engine = RedisEngine(url_of(redis_server), clock=clock)
@@ -112,7 +112,7 @@ def test_an_older_node_reads_what_a_newer_one_wrote(redis_server: RedisServer) -
     ],
     ids=lambda words: words[0],
 )
-def test_a_set_that_was_lost_or_damaged_is_made_anew(
+def test_a_lost_or_damaged_set_is_rebuilt(
     redis_server: RedisServer, damage: tuple[Any, ...]
 ) -> None:
     """A server that evicts keys may take it and leave the state."""
@@ -132,7 +132,7 @@ def test_a_set_that_was_lost_or_damaged_is_made_anew(
     engine.close()
 
 
-def test_a_reset_forgets_the_set_as_well(redis_server: RedisServer) -> None:
+def test_a_reset_deletes_the_set_too(redis_server: RedisServer) -> None:
     engine = RedisEngine(url_of(redis_server))
     assert hold(engine, "a")
     assert 0 < redis_server.call("PTTL", SET) <= 3_000
