@@ -117,7 +117,7 @@ class AsyncEtcdEngine:
             if serving:
                 number = numbers.get(key)
                 shard = serving[find(key) if number is None else number]
-                if shard is not None and shard.own.is_open():
+                if shard is not None and (now := shard.own.time()) < shard.own.open_until:
                     take, marks = shard.hits.get(form) or shard.bound(form, namespace, limit, rule)
                     decision = take(key, cost)
                     if (
@@ -125,7 +125,7 @@ class AsyncEtcdEngine:
                         or key in marks.flying
                         or (decision.context.degraded and not shard.is_confirmed)
                     ):
-                        confirmed: Decision | Awaitable[Decision] = shard.own.confirm(decision)
+                        confirmed: Decision | Awaitable[Decision] = shard.own.confirm(decision, now)
                         return confirmed
                     return decision
             return self._hit_later(form, limit, rule, Charge(key, limit, cost, rule=rule))
@@ -370,7 +370,7 @@ class AsyncEtcdEngine:
                 value = call(shard.scoped(self._namespace))
                 if self._is_confirmed(shard, request, value):
                     return value
-                confirmed = own.confirm(value, ends)
+                confirmed = own.confirm(value, loop.time(), ends)
                 return await confirmed if isinstance(confirmed, asyncio.Future) else confirmed
             owner = None if shard is not None else own.map.owner(number)
             if owner is not None and owner.incarnation != own.name:

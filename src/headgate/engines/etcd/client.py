@@ -14,12 +14,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 from aetcd.rpc import rpc_pb2 as messages
 
+from ..._etcd_channels import (
+    NOT_SENT,
+    SHUN_SECONDS,
+    TOKEN_IS_OLD,
+    channel_options,
+    credentials_of,
+)
 from ...errors import ConfigError
 from .transactions import (
     CreatedAt,
@@ -44,20 +50,10 @@ if TYPE_CHECKING:
 
 CALL_S: Final = 2.0
 HEDGE_S: Final = 0.05
-SHUN_S: Final = 5.0
-"""How long a server that failed is tried last."""
 PAGE: Final = 256
 SILENCE_S: Final = 5.0
 """A watch without any answer for this long, heartbeats included, counts as broken."""
 MAX_MESSAGE_BYTES: Final = 512 * 1024 * 1024
-CHANNEL: Final = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.enable_retries", 0),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.use_local_subchannel_pool", 1),  # A separate channel, not one shared by address.
-)
 METHODS: Final = {
     "Range": ("KV/Range", messages.RangeRequest, messages.RangeResponse),
     "Txn": ("KV/Txn", messages.TxnRequest, messages.TxnResponse),
@@ -71,9 +67,6 @@ METHODS: Final = {
         messages.AuthenticateResponse,
     ),
 }
-NOT_SENT: Final = ("failed to connect", "no leader", "connections to all backends failing")
-"""Messages of an UNAVAILABLE that prove the request was not carried out."""
-TOKEN_IS_OLD: Final = ("invalid auth token", "revision in header is old")
 NO_SUCH_LEASE: Final = "requested lease not found"
 _CODE = grpc.StatusCode
 EQUAL: Final = messages.Compare.EQUAL
@@ -324,10 +317,11 @@ class _EtcdChannel:
     """One server and its channel."""
 
     def __init__(self, host: str, credentials: grpc.ChannelCredentials | None) -> None:
+        options = channel_options(MAX_MESSAGE_BYTES)
         self.channel = (
-            grpc.aio.insecure_channel(host, CHANNEL)
+            grpc.aio.insecure_channel(host, options)
             if credentials is None
-            else grpc.aio.secure_channel(host, credentials, CHANNEL)
+            else grpc.aio.secure_channel(host, credentials, options)
         )
         self.calls = {
             name: self.channel.unary_unary(
@@ -350,7 +344,7 @@ class _EtcdChannel:
         self.shunned_until = 0.0
 
     def shun(self) -> None:
-        self.shunned_until = time.monotonic() + SHUN_S
+        self.shunned_until = time.monotonic() + SHUN_SECONDS
 
 
 def _explain(error: grpc.RpcError) -> NoReturn:
@@ -423,9 +417,7 @@ def _operation(step: Step) -> Any:
 def _credentials(options: EtcdOptions) -> grpc.ChannelCredentials | None:
     if not options.tls:
         return None
-    files = (options.ca_file, options.key_file, options.cert_file)
     try:
-        contents = [None if file is None else Path(file).read_bytes() for file in files]
+        return credentials_of(options.ca_file, options.key_file, options.cert_file)
     except OSError as error:
         raise ConfigError(f"{options}: {error.filename}: {error.strerror}") from None
-    return grpc.ssl_channel_credentials(*contents)

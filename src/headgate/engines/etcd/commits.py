@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from .entries import Entry
     from .journal import Journal
     from .shard import Shard
+
+Waiter: TypeAlias = tuple[Any, Any, float]
+"""A request that waits for a commit: its future, its answer, and when it stops waiting, in event loop time."""
 
 LATE_S: Final = 0.1
 """In `exact`, no more decisions are made while a commit takes longer than this."""
@@ -44,15 +47,6 @@ class CommitPolicy:
     def late_s(self) -> float:
         """How long a commit may take before no more decisions are made."""
         return LATE_S if self.exact else self.oldest_s
-
-
-class Waiter(NamedTuple):
-    """A request that waits for a commit."""
-
-    future: Any
-    value: Any
-    ends: float
-    """When it stops waiting, in event loop time."""
 
 
 class Commits:
@@ -102,7 +96,7 @@ class Commits:
 
     def wait(self, future: Any, value: Any, ends: float) -> None:
         """Resolve `future` with the value once everything unconfirmed now is confirmed."""
-        self._waiting.append(Waiter(future, value, ends))
+        self._waiting.append((future, value, ends))
 
     def due(self, now: float) -> float | None:
         """Seconds until the next commit should be sent; `None` if there is nothing to commit."""
@@ -139,17 +133,18 @@ class Commits:
     def landed(self) -> list[Waiter]:
         """Record that the commit is in etcd; returns the requests to answer."""
         for shard in self._shards.values():
-            shard.landed()
+            if not shard.is_confirmed:
+                shard.landed()
         confirmed_waiters, self._flying, self.flying_events = self._flying, [], 0
         self.in_flight = False
         return confirmed_waiters
 
     def expired(self, now: float) -> list[Waiter]:
         """Remove and return the requests that have waited long enough."""
-        over = [one for one in (*self._flying, *self._waiting) if one.ends <= now]
+        over = [one for one in (*self._flying, *self._waiting) if one[2] <= now]
         if over:
-            self._flying = [one for one in self._flying if one.ends > now]
-            self._waiting = [one for one in self._waiting if one.ends > now]
+            self._flying = [one for one in self._flying if one[2] > now]
+            self._waiting = [one for one in self._waiting if one[2] > now]
         return over
 
     def fence(self) -> tuple[list[Waiter], list[Waiter]]:

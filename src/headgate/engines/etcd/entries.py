@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,11 +21,14 @@ from .records import Tenure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .shard import Ref, Shard
+    from .shard import Rows
 
 FORMAT: Final = 1
 MOST_BYTES: Final = 1_000_000
 """etcd accepts 1.5 MiB at once, including overhead."""
+
+
+_as_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Entry(NamedTuple):
@@ -48,14 +50,14 @@ class ShardRows(NamedTuple):
     now_us: int
 
 
-def packed_rows(rows: Sequence[tuple[Shard, Ref]], base: int, now_us: int) -> bytes:
-    """The current content of these places."""
-    by_shard: dict[int, tuple[Shard, list[Ref]]] = {}
-    for shard, run in groupby(rows, itemgetter(0)):
-        by_shard.setdefault(id(shard), (shard, []))[1].extend(map(itemgetter(1), run))
-    shards = [shard.packed(refs) for shard, refs in by_shard.values()]
+def packed_rows(rows: Sequence[Rows], base: int, now_us: int) -> bytes:
+    """The current content of these rows."""
+    by_shard: dict[int, list[Rows]] = {}
+    for one in rows:
+        by_shard.setdefault(id(one.shard), []).append(one)
+    shards = [those[0].shard.packed(those) for those in by_shard.values()]
     body = {"v": FORMAT, "base": base, "now": now_us, "shards": shards}
-    return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
+    return zlib.compress(_as_json(body).encode(), 1)
 
 
 class JournalContent(NamedTuple):

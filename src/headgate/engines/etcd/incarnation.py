@@ -100,6 +100,8 @@ class Incarnation:
         self._ttl = options.ttl
         self._changed = changed
         self._loop = asyncio.get_running_loop()
+        self.time = self._loop.time
+        """The time of the event loop, in seconds."""
         self._wake = asyncio.Event()
         self.map_changed = asyncio.Event()
         """Set when the map should be read again."""
@@ -245,21 +247,20 @@ class Incarnation:
         """Fail requests that have waited for too long: their outcome is unknown."""
         while True:
             await asyncio.sleep(EXPIRE_S)
-            for one in self.commits.expired(self._loop.time()):
-                if not one.future.done():
+            for future, _, _ in self.commits.expired(self._loop.time()):
+                if not future.done():
                     error = unknown("the commit has no answer in time")
                     error.partial = self.others_work()
-                    one.future.set_exception(error)
+                    future.set_exception(error)
 
     # For decisions
 
     def is_open(self) -> bool:
         """Whether decisions may be made now."""
-        return self._loop.time() < self.open_until
+        return self.time() < self.open_until
 
-    def confirm(self, value: Any, ends: float | None = None) -> Any:
+    def confirm(self, value: Any, now: float, ends: float | None = None) -> Any:
         """The value, or a future of it that resolves when all it depends on is in etcd, or as the policy allows."""
-        now = self._loop.time()
         if self.commits.answers_now(now):
             if self.commits.events in (1, self.options.policy.flush_events):
                 self._wake.set()
@@ -276,9 +277,9 @@ class Incarnation:
     @staticmethod
     def _resolve(confirmed_waiters: list[Waiter]) -> None:
         """Resolve the requests whose commit is confirmed."""
-        for one in confirmed_waiters:
-            if not one.future.done():
-                one.future.set_result(one.value)
+        for future, value, _ in confirmed_waiters:
+            if not future.done():
+                future.set_result(value)
 
     def end(self, why: str) -> None:
         """Stop deciding, and fail all waiting requests."""
@@ -287,12 +288,12 @@ class Incarnation:
         for shard in self.shards.values():
             shard.serving = False
         self._changed()
-        for one in lost:
-            if not one.future.done():
-                one.future.set_exception(not_decided(why))
-        for one in unsure:
-            if not one.future.done():
-                one.future.set_exception(unknown(why))
+        for future, _, _ in lost:
+            if not future.done():
+                future.set_exception(not_decided(why))
+        for future, _, _ in unsure:
+            if not future.done():
+                future.set_exception(unknown(why))
 
     def gauges(self) -> dict[str, float]:
         """Values for operators, by the name of the metric."""

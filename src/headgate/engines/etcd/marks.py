@@ -11,14 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from .._memory_budget import RESERVED_PART, SHARED_BYTES
+from .._memory_budget import RESERVED_PART, SHARED_BYTES, is_stand_in
 from .._reservations import Held, Name, Reservations, Taken
 from .._state_store import StateStore
 from .._state_table import Place, StateTable
+from .._weighed_states import WeighedStates, weighed_states
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...algorithms import Limit, State
     from ...clock import Clock
     from ..state_file import TableName
@@ -34,7 +33,7 @@ class Marks:
     Marks with anything dirty are in `changed`, so that a commit need not look at all tables.
     """
 
-    __slots__ = ("__weakref__", "_changed", "dirty", "flying", "name")
+    __slots__ = ("__weakref__", "_changed", "dirty", "flying", "name", "written")
 
     def __init__(self, name: TableName | None, changed: dict[Marks, None]) -> None:
         self.name = name
@@ -43,6 +42,8 @@ class Marks:
         """Changed since the last commit was sent."""
         self.flying: set[Any] = set()
         """In the commit that is in flight."""
+        self.written: dict[Any, int] = {}
+        """The journal entry in which each place was last written."""
 
     def add(self, place: Any) -> None:
         """Mark a change at this place."""
@@ -73,6 +74,25 @@ class MarkedStates(dict[Any, Any]):
         """Drop a state."""
         self._marks.add(place)
         return dict.pop(self, place, *default)
+
+
+class MarkedWeighedStates(WeighedStates):
+    """The same for states that are weighed."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self, marks: Marks, *weighing: Any) -> None:
+        super().__init__(*weighing)
+        self._marks = marks
+
+    def __setitem__(self, place: Place, state: State) -> None:
+        self._marks.add(place)
+        super().__setitem__(place, state)
+
+    def pop(self, place: Place, *default: Any) -> Any:
+        """Drop a state."""
+        self._marks.add(place)
+        return super().pop(place, *default)
 
 
 class MarkedReservations(Reservations):
@@ -148,14 +168,12 @@ class MarkedStore(StateStore):
             self.marks[name] = marks
         return marks
 
-    def take_off(self) -> Iterator[tuple[TableName | None, Any]]:
+    def take_off(self) -> list[tuple[Marks, list[Any]]]:
         """All places that have changed; they are in flight from now on."""
         changed = list(self.changed)
         self.changed.clear()
         self.flying += changed
-        for marks in changed:
-            for place in marks.take_off():
-                yield marks.name, place
+        return [(marks, list(marks.take_off())) for marks in changed]
 
     def landed(self) -> None:
         """Record that what was in flight is in etcd."""
@@ -169,7 +187,7 @@ class MarkedStore(StateStore):
         return self.keys + self._shared + len(self.reservations)
 
     def put_back(self, table: StateTable, place: Place, state: State, now_us: int) -> None:
-        """Load a state as another node left it; `None` if there is none."""
+        """Load a state as another node left it, where it was, however full this one is; `None` if there is none."""
         if isinstance(place, int):
             self._drop_shared(table, place)
             if state is not None:
@@ -178,8 +196,21 @@ class MarkedStore(StateStore):
                 self.bytes += SHARED_BYTES
         elif state is None:
             self._drop_own(table, place)
+        elif table.get(place) is not None:
+            table.put(place, state)
         else:
-            self.keep(table, place, table.get(place), state, now_us)
+            self._sweep(table, now_us)
+            if table.dropped:
+                self._add(table)
+            self._put_own(table, place, state)
+
+    def restored_table(self, name: TableName, limit: Limit) -> StateTable:
+        """The table of that name, which counts for other windows if it did so for the earlier owner."""
+        table = self.table(name, limit)
+        if not table.stands_in and is_stand_in(limit, self._secret):
+            table.stands_in = True
+            self._stand_ins[name] = table
+        return table
 
     def sweep(self, now_us: int, tables: int) -> None:
         """Drop idle states in the next few tables, and tables that are empty."""
@@ -190,7 +221,7 @@ class MarkedStore(StateStore):
             table.sweep_shared(now_us, SWEPT_STATES)
             self.bytes -= SHARED_BYTES * (before - len(table.shared))
             if table.unused:
-                self._let_go(table)
+                self._drop_table(table)
             else:
                 self._round.append(table)
         self._shared = sum(len(table.shared) for table in self.tables.values())
@@ -204,5 +235,7 @@ class MarkedStore(StateStore):
         return super()._add(table)
 
     def _new_table(self, name: TableName, limit: Limit) -> StateTable:
-        states = partial(MarkedStates, self.marks_of(name))
+        marks = self.marks_of(name)
+        weighed = weighed_states(partial(MarkedWeighedStates, marks), self, limit)
+        states = weighed or partial(MarkedStates, marks)
         return StateTable(name, limit, clock_steps=self._clock_steps, new_states=states)

@@ -92,7 +92,7 @@ class Common(NamedTuple):
 
 
 class EtcdNode:
-    """This process on one etcd cluster. With several, the first one leads: it agrees on settings and keeps the time."""
+    """This process on one etcd cluster. With several, the node on the first agrees on settings and keeps the time."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class EtcdNode:
         common: Common,
         connect: Callable[[EtcdOptions], Store] = AsyncEtcdClient,
         *,
-        leader: EtcdNode | None = None,
+        first: EtcdNode | None = None,
         part: int = 0,
         parts: int = 1,
     ) -> None:
@@ -110,7 +110,7 @@ class EtcdNode:
         """The settings of the cluster; `None` until etcd has answered."""
         self.others_work: Callable[[], bool] = lambda: False
         """Whether another etcd cluster accepts commits, so that a failure here affects only some keys."""
-        self._leader = leader
+        self._first = first
         self._part, self._parts = part, parts
         self.own: Incarnation | None = None
         self.ownership: Ownership | None = None
@@ -204,16 +204,16 @@ class EtcdNode:
             return self.settings
         key = self._paths.settings
         wanted, place = self.options.shards, (self._part, self._parts)
-        if self._leader is None:
+        if self._first is None:
             mine = ClusterSettings(wanted or SHARDS, secrets.token_bytes(SECRET_BYTES), *place)
-        elif self._leader.settings is None:
+        elif self._first.settings is None:
             raise NotDone("the first etcd cluster does not have its settings yet")
         else:
-            mine = self._leader.settings._replace(part=self._part)
+            mine = self._first.settings._replace(part=self._part)
         await client.transact([CreatedAt(key, 0)], [Put(key, mine.encode())])
         found = await client.read(key)
         settings = ClusterSettings.decode(found.items[0].value)
-        if (settings.part, settings.parts) != place or (self._leader and settings != mine):
+        if (settings.part, settings.parts) != place or (self._first and settings != mine):
             raise ConfigError(
                 f"{self.options} was number {settings.part + 1} of {settings.parts} etcd clusters, or belongs to "
                 "others than now; name all of them in the same order everywhere, or name another cluster"
@@ -228,7 +228,7 @@ class EtcdNode:
                 f"{settings.shards} shards cannot be divided among {self._parts} etcd clusters; "
                 "ask for more shards"
             )
-        if self._leader is None:
+        if self._first is None:
             self.serving[:] = [None] * settings.shards
         self.settings = settings
         return settings
@@ -244,7 +244,7 @@ class EtcdNode:
             raise NotDone(
                 "a node without an address is in charge; this one takes over when it ends"
             )
-        if self._cluster_clock is not None and self._leader is None:
+        if self._cluster_clock is not None and self._first is None:
             await self._ask_time(own, self._cluster_clock, at_once=not any(self.serving))
         ownership = Ownership(own, self.serving, self.changed.ring, self._cluster_clock)
         self.own, self.ownership, self.problem = own, ownership, None
@@ -321,7 +321,7 @@ class EtcdNode:
     async def _keep_time(self, own: Incarnation) -> None:
         """Follow the clock of the oldest node; that one follows its machine's wall clock."""
         clock = self._cluster_clock
-        if clock is None or self._leader is not None:
+        if clock is None or self._first is not None:
             return
         asked_of, asked_at = "", 0.0
         loop = asyncio.get_running_loop()

@@ -50,7 +50,7 @@ class EtcdNodes:
         self.first = EtcdNode(first, common, connect, parts=count)
         self._every = [self.first]
         for part, one in enumerate(others, 1):
-            node = EtcdNode(one, common, connect, leader=self.first, part=part, parts=count)
+            node = EtcdNode(one, common, connect, first=self.first, part=part, parts=count)
             self._every.append(node)
         for node in self._every if others else ():
             node.others_work = partial(self._is_open_without, node)

@@ -7,13 +7,11 @@ what another owner has written. Nothing is lost in between: states, lines, reser
 from __future__ import annotations
 
 from collections import deque
-from itertools import groupby
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ...algorithms import limit_of_identity
 from .._reservations import Held
-from .._steps import hopeless
+from .._steps import marked_never
 from ..memory import MemoryEngine
 from .marks import MarkedStore
 from .state_cells import (
@@ -33,15 +31,12 @@ if TYPE_CHECKING:
     from ...clock import Clock
     from ...decision import Decision
     from .._reservations import Name
-    from .._state_table import Place
+    from .._state_table import Place, StateTable
     from ..base import Hit
     from ..state_file import TableName
     from .entries import ShardRows
     from .incarnation import Incarnation
     from .marks import Marks
-
-Ref: TypeAlias = "tuple[TableName | None, Place | Name]"
-"""A place in a table, or, without a table, the name of a reservation."""
 
 MAX_HITS: Final = 1_024
 MAX_ENGINES: Final = 256
@@ -67,7 +62,7 @@ class ShardEngine(MemoryEngine):
             now_us = self.clock.now_us()
             steps = self._evaluate(request, now_us)
             if not all(step.first for step in steps):
-                steps = list(map(hopeless, steps, self._evaluate(request, now_us, unused=True)))
+                steps = list(map(marked_never, steps, self._evaluate(request, now_us, unused=True)))
             return self._deny([step._replace(first=False) for step in steps], now_us)
 
     def leave_line(self, decision: Decision) -> None:
@@ -77,6 +72,14 @@ class ShardEngine(MemoryEngine):
         name = (self._namespace, decision.context.rule, decision.limited_by.identity)
         if name in store.tables:
             store.mark(name, store.place(store.tables[name], key, self.clock.now_us()))
+
+
+class Rows(NamedTuple):
+    """Places in one table of a shard, or the names of some of its reservations."""
+
+    shard: Shard
+    marks: Marks
+    places: list[Any]
 
 
 class Shard:
@@ -97,14 +100,12 @@ class Shard:
         """Whether it decides: not while it is loaded, and not after it is handed over."""
         self.importing = False
         """Whether some of its states are only in the journals of earlier owners."""
-        self.imports: deque[Ref] = deque()
+        self.imports: deque[Rows] = deque()
         """Places that still have to be written to this node's journal."""
         self.imported_with = 0
         """The entry that contains the last of them."""
         self.needed = True
         """Whether its rows in the journal are needed: not after the next owner has them all."""
-        self.where: dict[Ref, int] = {}
-        """The journal entry in which each place was last written."""
         self.hits: dict[int, tuple[Hit, Marks]] = {}
         """Bound hits, by the number of their form."""
         self.engines: dict[str, ShardEngine] = {}
@@ -139,18 +140,17 @@ class Shard:
         """Whether all decisions are in etcd."""
         return not (self.store.changed or self.store.flying)
 
-    def take_off(self) -> list[Ref]:
+    def take_off(self) -> list[Rows]:
         """All places that have changed; they are in flight from now on."""
-        return list(self.store.take_off())
+        return [Rows(self, marks, places) for marks, places in self.store.take_off()]
 
     def landed(self) -> None:
         """Record that what was in flight is in etcd."""
         self.store.landed()
 
-    def exists(self, ref: Ref) -> bool:
-        """Whether there is anything at a place."""
-        name, place = ref
-        store: Any = self.store
+    def exists(self, name: TableName | None, place: Any) -> bool:
+        """Whether there is anything at a place in a table or, without a table, a reservation of that name."""
+        store = self.store
         if name is None:
             return place in store.reservations
         table = store.tables.get(name)
@@ -160,12 +160,12 @@ class Shard:
                 return True
         return store.reservations.watch(name, place) is not None
 
-    def packed(self, refs: Iterable[Ref]) -> list[Any]:
-        """The current content of these places. Those of one table usually come together, which saves looking it up."""
+    def packed(self, rows: Iterable[Rows]) -> list[Any]:
+        """The current content of these rows."""
         tables: dict[TableName, list[Any]] = {}
         reservations: list[list[Any]] = []
-        for name, run in groupby(refs, itemgetter(0)):
-            places: Iterable[Any] = map(itemgetter(1), run)
+        for _, marks, places in rows:
+            name = marks.name
             if name is None:
                 reservations += [[*one, self._packed_reservation(one)] for one in places]
                 continue
@@ -174,30 +174,36 @@ class Shard:
             if found is None:
                 limit = limit_of_identity(name[2]) if table is None else table.limit
                 found = tables[name] = [name[0], name[1], packed_limit(limit), {}, {}]
-            self._pack_cells(name, places, found[3], found[4])
+            self._pack_cells(name, table, places, found[3], found[4])
         return [self.number, self.epoch, list(tables.values()), reservations]
 
     def _pack_cells(
         self,
         name: TableName,
+        table: StateTable | None,
         places: Iterable[Place],
         own: dict[str, list[Any] | None],
         shared: dict[int, list[Any] | None],
     ) -> None:
-        table, reservations = self.store.tables.get(name), self.store.reservations
-        only_states = table is not None and not table.lines and not reservations.has_watches
-        pack = None if table is None else state_packer(table.limit)
-        for place in places:
+        if table is None or table.lines or self.store.reservations.has_watches:
+            for place in places:
+                cells: dict[Any, Any] = shared if isinstance(place, int) else own
+                cells[place] = self._cell(name, table, place)
+            return
+        pack = state_packer(table.limit)
+        young, old = table.young, table.old
+        for place in (
+            places
+        ):  # Only states, the usual case: every commit runs this for all that has changed.
             if isinstance(place, int):
-                shared[place] = self._cell(name, place)
-            elif only_states and table is not None and pack is not None:
-                state = table.get(place)
-                own[place] = None if state is None else [pack(state)]
-            else:
-                own[place] = self._cell(name, place)
+                shared[place] = self._cell(name, table, place)
+                continue
+            state = young.get(place)
+            if state is None:
+                state = old.get(place)
+            own[place] = None if state is None else [pack(state)]
 
-    def _cell(self, name: TableName, place: Place) -> list[Any] | None:
-        table = self.store.tables.get(name)
+    def _cell(self, name: TableName, table: StateTable | None, place: Place) -> list[Any] | None:
         watch = self.store.reservations.watch(name, place)
         if table is None:
             return None if watch is None else [None, None, watch.encode()]
@@ -234,7 +240,7 @@ class Shard:
         for namespace, rule, numbers, own, shared in rows.tables:
             limit = unpacked_limit(numbers)
             name = (namespace, rule, limit.identity)
-            table = store.table(name, limit)
+            table = store.restored_table(name, limit)
             table.note(limit)
             cells: list[tuple[Place, Any]] = list(own.items())
             cells += [(int(number), cell) for number, cell in shared.items()]

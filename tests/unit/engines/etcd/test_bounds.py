@@ -1,4 +1,4 @@
-"""What callers name (limits, windows, namespaces) makes neither the memory of a node nor the work of a commit grow without bound."""
+"""What callers name makes neither the memory of a node nor the work of a commit grow without bound."""
 
 from __future__ import annotations
 

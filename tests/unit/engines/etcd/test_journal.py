@@ -98,6 +98,29 @@ def test_the_number_of_repeated_places_is_bounded() -> None:
     assert sum(used(loaded, f"key{number}") for number in range(2 * CARRIED)) == 2 * CARRIED
 
 
+def test_what_was_loaded_is_written_bit_by_bit_unless_it_has_changed() -> None:
+    earlier = Written()
+    earlier.hit(*(f"key{number}" for number in range(2 * CARRIED)))
+    earlier.commit()
+    written = Written()
+    written.shard = earlier.loaded()
+    written.shard.begin_imports()
+    written.hit("key0")
+    rows = []
+    while written.shard.imports:
+        written.commit()
+        rows.append(written.journal.rows)
+    assert len(rows) == 2
+    assert rows[0] in (
+        CARRIED,
+        CARRIED + 1,
+    )  # The changed one comes first, or is the one that is left out.
+    assert rows[1] == 2 * CARRIED
+    loaded = written.loaded()
+    assert used(loaded, "key0") == 2
+    assert all(used(loaded, f"key{number}") == 1 for number in range(1, 2 * CARRIED))
+
+
 def test_a_late_copy_of_a_deleted_entry_is_not_read() -> None:
     written = Written()
     written.hit("a")
@@ -216,7 +239,7 @@ def test_what_is_counted_again_after_everything_was_idle_is_written(*, other_fir
     assert used(written.loaded(), "a") == 1
 
 
-def test_marks_that_nobody_needs_take_no_memory() -> None:
+def test_unneeded_marks_take_no_memory() -> None:
     written = Written()
     for seconds in range(1, 100):
         limit = FixedWindow(10, seconds * 1_000_000)
