@@ -192,7 +192,7 @@ def test_a_log_takes_what_it_missed_during_a_cut_at_its_own_time(tmp_path: Path)
         assert window_s - passed_s - 0.5 < left_s <= window_s - passed_s + slice_s
 
 
-def test_a_region_that_is_cut_off_goes_on_with_its_share_where_a_rule_says_so(
+def test_a_region_that_is_cut_off_uses_its_share_if_the_rule_says_so(
     tmp_path: Path,
 ) -> None:
     with two_regions(tmp_path, when_cut_off="share") as (eu, us):

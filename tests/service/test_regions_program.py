@@ -169,4 +169,4 @@ def test_a_warning_is_logged_when_no_node_reports_to_other_regions(
             "it is said",
             within_s=WITHIN_S,
         )
-        assert isinstance(limiter._telling, ProgramRegions)
+        assert isinstance(limiter._region_program, ProgramRegions)

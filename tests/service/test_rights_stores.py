@@ -12,6 +12,7 @@ from headgate import FixedWindow
 from headgate.engines.etcd.aio import AsyncEtcdEngine
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.regions.escrow import RecordGrant, RightsAsk, RightsGrant
+from headgate.regions.escrow_exchange import RightsExchange
 from headgate.regions.escrow_guard import window_of
 from headgate.regions.opening import keeps_rights, open_rights_store
 from headgate.regions.settings import read_regions
@@ -57,7 +58,7 @@ def grant(store: RightsSteps, id_: str, units: int, giver: str = "us") -> Record
     )
 
 
-def test_a_grant_counts_once_whoever_brings_it_and_however_often(place: StorePlace) -> None:
+def test_a_grant_counts_once_however_often_any_node_delivers_it(place: StorePlace) -> None:
     async def main() -> None:
         async with two_stores(place) as (first, second):
             assert first.epoch == second.epoch
@@ -76,6 +77,40 @@ def test_a_grant_counts_once_whoever_brings_it_and_however_often(place: StorePla
             assert await first.granted(window) == (first.epoch.id, 17)
             await first.take_back("asia", TakenBack(5))
             assert await second.taken_back() == {"asia": TakenBack(5)}
+
+    asyncio.run(main())
+
+
+def test_the_figures_of_a_key_agree_also_if_grants_come_while_they_are_read(
+    place: StorePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        settings = read_regions("eu", "us=headgate://h:1", [], 0.2, place.url)
+        assert settings is not None
+        async with two_stores(place) as (first, second):
+            monkeypatch.setattr(first, "epoch", first.epoch._replace(began_us=0))
+            exchange = RightsExchange(settings.regions, {}, first)
+            arrived = 0
+
+            def then_a_grant(read: Any) -> Any:
+                async def both(*arguments: Any) -> Any:
+                    nonlocal arrived
+                    found = await read(*arguments)
+                    arrived += 1
+                    ask = RightsAsk(f"late{arrived}", "eu", second.epoch.id, "us", arguments[0], 0)
+                    await second.do(RecordGrant(RightsGrant(ask, 7, 0)), LIMIT)
+                    return found
+
+                return both
+
+            for name in ("granted", "moved"):
+                monkeypatch.setattr(first, name, then_a_grant(getattr(first, name)))
+            for _ in range(3):
+                seen = await exchange.rights_of(LIMIT, "api", "read while granted")
+                assert seen.share == 45
+                assert seen.left == seen.share + sum(seen.received.values())
+                assert seen.admitted == 0
+            assert arrived >= 3
 
     asyncio.run(main())
 

@@ -156,7 +156,7 @@ class _Holding:
     others: dict[str, _Neighbour] = field(default_factory=dict)
 
 
-class EscrowDesk:
+class EscrowAccount:
     """Manages the rights of its region on one node."""
 
     def __init__(
@@ -200,12 +200,12 @@ class EscrowDesk:
         as there are rights in the window that it counted in.
         """
         if counted.epoch != self.epoch:
-            self.meet(counted.epoch)
+            self.set_epoch(counted.epoch)
             return False
         used = rights - counted.left
         return counted.allowed and used <= self.rights(window._replace(start_us=counted.start_us))
 
-    def meet(self, epoch: StoreEpoch) -> None:
+    def set_epoch(self, epoch: StoreEpoch) -> None:
         """Note the store's epoch. A new one invalidates everything that was known before."""
         if epoch.id == self.epoch.id or epoch.id in self._past:
             return
@@ -255,7 +255,7 @@ class EscrowDesk:
             holding = self._holding(ask.window)
             holding.received = max(holding.received, total)
 
-    def learn(self, window: KeyWindow, epoch: str, total: int) -> None:
+    def set_recorded_total(self, window: KeyWindow, epoch: str, total: int) -> None:
         """Take over the total that the store has on record, which other nodes of the region may have added to."""
         if epoch == self.epoch.id:
             holding = self._holding(window)
@@ -272,7 +272,7 @@ class EscrowDesk:
             return self._answered[ask.id]
         rights, epoch = self.rights(window), self.epoch
         seen: Counted = yield Look(window, rights)
-        self.meet(seen.epoch)
+        self.set_epoch(seen.epoch)
         if self.epoch != epoch or seen.start_us != window.start_us:
             has_not_begun = seen.start_us < window.start_us
             return RightsGrant(ask, 0, self.rights(window) if has_not_begun else 0)
@@ -280,7 +280,7 @@ class EscrowDesk:
         left = seen.left
         if units:
             taken: Counted = yield TakeOff(window, rights, units)
-            self.meet(taken.epoch)
+            self.set_epoch(taken.epoch)
             if not taken.allowed or self.epoch != epoch or taken.start_us != window.start_us:
                 return RightsGrant(ask, 0, 0)  # If it was taken off after all, it is lost.
             left = taken.left

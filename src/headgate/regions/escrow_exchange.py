@@ -17,7 +17,7 @@ from ..algorithms import FixedWindow
 from ..algorithms.base import MAX_EXACT, require_whole
 from ..charge import require_key, require_text
 from ..errors import EngineError, HeadgateError, UsageError
-from .escrow import EscrowDesk, KeyWindow, Look, RecordGrant, RightsAsk, RightsGrant, TakeOff
+from .escrow import EscrowAccount, KeyWindow, Look, RecordGrant, RightsAsk, RightsGrant, TakeOff
 from .escrow_guard import ESCROW, EscrowGuard, window_of
 from .messages import Message, limit_of_words, words_of
 from .rights_figures import KeyRights, RightsFigures
@@ -54,8 +54,10 @@ class RightsExchange:
         self._regions = regions
         self._clients = clients
         self._store = store
-        self.desk = EscrowDesk(regions.here, self._shares_of, UNKNOWN, lambda: secrets.token_hex(8))
-        self.guard = EscrowGuard(self.desk, self._store, self._look_for_rights)
+        self.account = EscrowAccount(
+            regions.here, self._shares_of, UNKNOWN, lambda: secrets.token_hex(8)
+        )
+        self.guard = EscrowGuard(self.account, self._store, self._look_for_rights)
         self.figures = RightsFigures()
         self.taken_back: dict[str, TakenBack] = {}
         """Regions whose rights an operator has taken back."""
@@ -88,7 +90,7 @@ class RightsExchange:
         """Answer another region's ask for rights; returns the values of the reply."""
         ask, limit = _read_ask(message, self._regions.here)
         grant, step, done = await self._carry_out(
-            self.desk.answer(ask, self._store.now_us()), limit
+            self.account.answer(ask, self._store.now_us()), limit
         )
         units, left = (0, 0) if grant is None else (grant.units, grant.left)
         if isinstance(step, TakeOff) and done.allowed:  # A repeated answer takes nothing off.
@@ -98,24 +100,23 @@ class RightsExchange:
                     await self._store.note_given(ask.window, ask.asker, units)
             else:
                 self.figures.lose(step.units, self._store.now_us())
-        return [self.desk.epoch.id.encode(), units, left]
+        return [self.account.epoch.id.encode(), units, left]
 
     async def rights_of(self, limit: FixedWindow, rule: str | None, key: str) -> KeyRights:
         """The rights of this region in the current window of a key."""
         window = window_of(limit, rule, key, self._store.now_us())
-        _, total = await self._store.granted(window)
-        self.desk.meet(self._store.epoch)
         received, given = await self._store.moved(window, self._regions.others)
-        share = self.desk.share(window)
-        rights = share + total
+        self.account.set_epoch(self._store.epoch)
+        share = self.account.share(window)
+        rights = share + sum(received.values())  # From the same read: a grant may come at any time.
         seen = await self._store.do(Look(window, rights), limit)
         left = seen.left if seen.start_us == window.start_us else rights
         admitted = max(0, rights - left - sum(given.values()))
         return KeyRights(limit.limit, share, received, given, admitted, left)
 
     def held(self) -> RightsHeld:
-        """See `EscrowDesk.held`."""
-        return self.desk.held(self._store.now_us())
+        """See `EscrowAccount.held`."""
+        return self.account.held(self._store.now_us())
 
     async def take_back(self, region: str, *, undo: bool = False) -> list[str]:
         """Give a dead region's rights to the others, or undo that, shortly; returns regions that were not reached.
@@ -132,7 +133,7 @@ class RightsExchange:
         taken = (
             TakenBack(soon_us) if before is None or not undo else before._replace(until_us=soon_us)
         )
-        message = Message(TAKEN_BACK, self._regions.here, self.desk.epoch.id, [region, *taken])
+        message = Message(TAKEN_BACK, self._regions.here, self.account.epoch.id, [region, *taken])
         unreached: list[str] = []
         # The region itself comes last: it must not use rights that an unreached region still holds.
         for other in sorted(self._regions.others, key=region.__eq__):
@@ -148,7 +149,7 @@ class RightsExchange:
         self.taken_back = await self._store.taken_back()
         return unreached
 
-    async def hear_taken_back(self, message: Message) -> list[Any]:
+    async def receive_taken_back(self, message: Message) -> list[Any]:
         """Process another region's message about rights that were taken back; returns the values of the reply."""
         try:
             region, from_us, until_us = message.content
@@ -159,7 +160,7 @@ class RightsExchange:
         whole = [require_whole("time", one, 0, MAX_EXACT + 1) for one in (from_us, until_us)]
         await self._store.take_back(region, TakenBack(*whole))
         self.taken_back = await self._store.taken_back()
-        return [self.desk.epoch.id.encode()]
+        return [self.account.epoch.id.encode()]
 
     def _shares_of(self, window: KeyWindow) -> Mapping[str, int]:
         return escrow_shares(window, self._regions.weights, self.taken_back)
@@ -167,7 +168,7 @@ class RightsExchange:
     def _look_for_rights(self, limit: FixedWindow, window: KeyWindow, left: int) -> None:
         """Called after each decision: get more rights if few are left."""
         name = window.name
-        if name in self._busy or not self.desk.is_low(window, left):
+        if name in self._busy or not self.account.is_low(window, left):
             return
         if self._store.now_us() < self._not_before.get(name, 0):
             return
@@ -178,12 +179,12 @@ class RightsExchange:
 
     async def _obtain(self, limit: FixedWindow, window: KeyWindow, left: int) -> None:
         try:
-            known = self.desk.rights(window)
+            known = self.account.rights(window)
             epoch, total = await self._store.granted(window)
-            self.desk.meet(self._store.epoch)
-            self.desk.learn(window, epoch, total)
-            left += self.desk.rights(window) - known
-            ask = self.desk.ask(window, left, self._store.now_us())
+            self.account.set_epoch(self._store.epoch)
+            self.account.set_recorded_total(window, epoch, total)
+            left += self.account.rights(window) - known
+            ask = self.account.ask(window, left, self._store.now_us())
             if ask is not None:
                 await self._ask(ask, limit)
         except EngineError as error:
@@ -205,13 +206,13 @@ class RightsExchange:
             await self._take_in(grant, limit)
             return
         self.figures.unanswered[ask.giver] += 1
-        self.desk.unanswered(ask, self._store.now_us())
+        self.account.unanswered(ask, self._store.now_us())
 
     async def _take_in(self, grant: RightsGrant, limit: FixedWindow) -> None:
         """Record a grant; retried if need be, because the store counts it once."""
         for left in reversed(range(TRIES)):
             try:
-                steps = self.desk.take_in(grant, self._store.now_us())
+                steps = self.account.take_in(grant, self._store.now_us())
                 _, step, total = await self._carry_out(steps, limit)
             except EngineError:
                 if not left:
@@ -227,8 +228,8 @@ class RightsExchange:
     async def _carry_out(
         self, steps: Generator[StoreStep, Any, Any], limit: FixedWindow
     ) -> tuple[Any, StoreStep | None, Any]:
-        """Run the desk's steps in the store; returns the outcome, the last step, and its result."""
-        self.desk.meet(self._store.epoch)
+        """Run the account's steps in the store; returns the outcome, the last step, and its result."""
+        self.account.set_epoch(self._store.epoch)
         step: StoreStep | None = None
         result: Any = None
         while True:
@@ -250,13 +251,13 @@ class RightsExchange:
         except EngineError as error:
             self._log.debug("the store of this region does not answer: %s", error)
             return
-        if self.desk.epoch != UNKNOWN and self._store.epoch.id != self.desk.epoch.id:
+        if self.account.epoch != UNKNOWN and self._store.epoch.id != self.account.epoch.id:
             self._log.warning(
                 "the store of this region has lost its counts: it has no rights until the next window"
             )
-        self.desk.meet(self._store.epoch)
+        self.account.set_epoch(self._store.epoch)
         now_us = self._store.now_us()
-        self.desk.forget(now_us)
+        self.account.forget(now_us)
         self._not_before = {
             name: at_us for name, at_us in self._not_before.items() if at_us > now_us
         }

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..algorithms import FixedWindow, Limit
-    from .escrow import EscrowDesk, StoreEpoch
+    from .escrow import EscrowAccount, StoreEpoch
 
 ESCROW: Final = "escrow"
 OnLow: TypeAlias = "Callable[[FixedWindow, KeyWindow, int], None]"
-"""`(limit, window, left)`: called after each decision; the desk decides whether that is low."""
+"""`(limit, window, left)`: called after each decision; the account decides whether that is low."""
 
 
 class StoreView(Protocol):
@@ -60,8 +60,8 @@ class EscrowGuard(Guard):
 
     has_chores: ClassVar[bool] = True  # Required for `AskInstead`; there are none.
 
-    def __init__(self, desk: EscrowDesk, store: StoreView, on_low: OnLow) -> None:
-        self._desk = desk
+    def __init__(self, account: EscrowAccount, store: StoreView, on_low: OnLow) -> None:
+        self._account = account
         self._store = store
         self._on_low = on_low
         self._whole: dict[tuple[str | None, str], FixedWindow] = {}
@@ -130,9 +130,9 @@ class EscrowGuard(Guard):
     def _rights_of(self, whole: FixedWindow, rule: str | None, key: str) -> FixedWindow:
         """The limit to send to the engine."""
         self._whole[rule, whole.identity] = whole
-        self._desk.meet(self._store.epoch)
+        self._account.set_epoch(self._store.epoch)
         window = window_of(whole, rule, key, self._store.now_us())
-        return with_number(whole, min(self._desk.rights(window), MAX_EXACT))
+        return with_number(whole, min(self._account.rights(window), MAX_EXACT))
 
     def _decision_for(
         self, whole: FixedWindow, rule: str | None, cost: int, decision: Decision
@@ -144,7 +144,7 @@ class EscrowGuard(Guard):
         if decision.source == "engine":
             start_us = store.start_of(whole, reset_after_us)
             counted = Counted(allowed, left, start_us, store.epoch)
-            allowed = self._desk.admits(window, decision.limit, counted)
+            allowed = self._account.admits(window, decision.limit, counted)
         if not allowed:
             left = 0 if decision.answer[0] else left
             retry_after_us = (

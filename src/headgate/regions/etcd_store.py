@@ -2,7 +2,7 @@
 
     head                       the epoch, and where the log begins and ends
     log/<number>               counters that have grown, with their totals (`counter_log.py`)
-    links/heard/<region>       when a region was last heard of
+    links/heard/<region>       when a region was last heard from
     links/taken/<region>       as of when it knows what this one has admitted
     links/shipper/<region>     the node that ships to it, and until when
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from ..charge import ChargeSet, PastCharge, ReadyCharge
 from ..charge_kind import ChargeKind
 from ..engines.base import Awaited
-from ..errors import EngineError, UsageError
+from ..errors import EngineError, HeadgateError, UsageError
 from .counters import Actor, Growth, OwnCounts, charges, foreign, is_early
 from .escrow_exchange import RIGHTS, TAKEN_BACK, RightsExchange
 from .links import RegionClient
@@ -92,7 +92,7 @@ class RegionExchange:
         self._cut_us = max(CUT_US, 10 * settings.interval_us)
         self._own = OwnCounts()
         self._begin()
-        self._untold: list[CounterTotal] = []
+        self._unsynchronized: list[CounterTotal] = []
         """What the store has not been told yet."""
         self.state: RegionState | None = None
         self._owed: dict[Charged, int] = {}
@@ -123,7 +123,7 @@ class RegionExchange:
             self.rights = RightsExchange(self._regions, clients, rights)
             self.guards = (*self.guards, self.rights.guard)
             self.handlers[RIGHTS] = self.rights.answer
-            self.handlers[TAKEN_BACK] = self.rights.hear_taken_back
+            self.handlers[TAKEN_BACK] = self.rights.receive_taken_back
         self._tasks: list[asyncio.Task[None]] = []
         self._log = logging.getLogger("headgate.regions")
         self._engine: AsyncEngine | None = None
@@ -135,10 +135,10 @@ class RegionExchange:
         if self.rights is not None:
             await self.rights.start(behind)
         with suppress(EngineError):
-            await self.tell()
+            await self.synchronize()
         self._look()
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._keep_telling())]
+        self._tasks = [loop.create_task(self._keep_synchronizing())]
         self._tasks += [loop.create_task(shipper.run()) for shipper in self.shippers]
 
     async def stop(self) -> None:
@@ -148,14 +148,21 @@ class RegionExchange:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(EngineError):
-            await self.tell()
+        try:
+            await self.synchronize()
             for shipper in self.shippers:
                 if shipper.leads:
                     await shipper.step()
-        for shipper in self.shippers:
-            await shipper.link.aclose()
-        await self._store.aclose()
+        except (
+            HeadgateError
+        ) as error:  # Other nodes of this region, or the next start, will tell it.
+            self._log.warning(
+                "the other regions may not know yet what was admitted here: %s", error
+            )
+        finally:
+            for shipper in self.shippers:
+                await shipper.link.aclose()
+            await self._store.aclose()
 
     def links(self) -> list[RegionLink]:
         """How the links to the other regions are."""
@@ -184,11 +191,11 @@ class RegionExchange:
 
     @property
     def cut_off(self) -> bool:
-        """Whether some region cannot be heard, so that rules which say so go on with their share."""
+        """Whether some region cannot be reached, so that rules which say so go on with their share."""
         return self._cut_off.cut
 
     def _look(self) -> None:
-        self._cut_off.heard(all_regions=all(one.up for one in self.links()))
+        self._cut_off.set_reachable(all_regions=all(one.up for one in self.links()))
 
     async def admitted_of(self, key: str, rule: str | None) -> dict[str, int]:
         """How many units of a key that still count each region has admitted, as far as it is known here."""
@@ -217,35 +224,35 @@ class RegionExchange:
         now_us = self._now_us()
         due = [one for one in entries if not is_early(one.name, now_us)]
         state, grown = await self._store.merge(due, message.sender)
-        self._know(state)
+        self._learn_state(state)
         await self._charge(foreign(grown, self._regions.here, state.epoch))
         return Reply(state.epoch, len(entries) - len(due)).values()
 
-    async def tell(self) -> None:
+    async def synchronize(self) -> None:
         """Put what this node has admitted where all nodes of the region see it, and hear what they know."""
         state = self.state
         if state is not None:
             grown = self._own.add(self._admitted.take())
-            self._untold += self._own.entries(grown, self._actor(state.epoch))
+            self._unsynchronized += self._own.entries(grown, self._actor(state.epoch))
             if len(self._own) > MAX_OWN:
                 self._begin()
-        parts = list(_parts(self._untold, MOST)) or [[]]
+        parts = list(_parts(self._unsynchronized, MOST)) or [[]]
         for part in parts:
             merged = await self._store.merge(part)
-            self._untold = self._untold[len(part) :]
-            self._know(merged.state)
+            self._unsynchronized = self._unsynchronized[len(part) :]
+            self._learn_state(merged.state)
             await self._charge(foreign(merged.grown, self._regions.here, merged.state.epoch))
         if self.state is not None:
             self._own.forget(self.state.now_us)
         await self._charge(())
 
-    def _know(self, state: RegionState) -> None:
+    def _learn_state(self, state: RegionState) -> None:
         before = self.state
         self.state = state
         if before is not None and before.epoch != state.epoch:
             self._log.warning("the store of this region has lost what it knew of the others")
             # Under the old name the store does not know what was admitted, so it is told, and charged.
-            self._untold += self._own.retire(self._actor(before.epoch))
+            self._unsynchronized += self._own.retire(self._actor(before.epoch))
             self._begin()
 
     def _begin(self) -> None:
@@ -284,11 +291,11 @@ class RegionExchange:
         else:
             self.lost_units += units
 
-    async def _keep_telling(self) -> None:
+    async def _keep_synchronizing(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
             try:
-                await self.tell()
+                await self.synchronize()
             except EngineError as error:
                 self._log.debug("the store of this region does not answer: %s", error)
             except Exception:  # noqa: BLE001 - whatever it is, the next time comes all the same

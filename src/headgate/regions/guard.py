@@ -39,10 +39,10 @@ class SplitGuard(Guard):
             return request
         return request._replace(charges=tuple(map(self._shared, request.charges)))
 
-    def asked_for(self, limit: Limit, rule: str | None) -> Limit:
-        """See `Guard.asked_for`."""
+    def current_limit(self, limit: Limit, rule: str | None) -> Limit:
+        """See `Guard.current_limit`."""
         return share_of(limit, self._regions) if limit.consistency == "split" else limit
 
     def _shared(self, charge: Charge) -> Charge:
-        limits = tuple(self.asked_for(limit, charge.rule) for limit in charge.limits)
+        limits = tuple(self.current_limit(limit, charge.rule) for limit in charge.limits)
         return ReadyCharge(charge.key, limits, charge.cost, charge.kind, charge.rule)

@@ -214,7 +214,7 @@ class CutOffGuard(Guard):
         """Whether some region is cut off."""
         self._choices: dict[tuple[Limit, str | None], _Choice] = {}
 
-    def heard(self, *, all_regions: bool) -> None:
+    def set_reachable(self, *, all_regions: bool) -> None:
         """Record whether all regions are connected; also applies changes of rules."""
         self.cut = not all_regions
         for choice in list(self._choices.values()):  # Other threads may add some.
@@ -234,8 +234,8 @@ class CutOffGuard(Guard):
             return request
         return request._replace(charges=tuple(map(self._asked, request.charges)))
 
-    def asked_for(self, limit: Limit, rule: str | None) -> Limit:
-        """See `Guard.asked_for`."""
+    def current_limit(self, limit: Limit, rule: str | None) -> Limit:
+        """See `Guard.current_limit`."""
         less = limit.consistency == "merge" and self._index(rule)
         return share_of(limit, self._regions) if less else limit
 
@@ -243,5 +243,5 @@ class CutOffGuard(Guard):
         return int(self.cut and self._keeps_share(rule))
 
     def _asked(self, charge: Charge) -> Charge:
-        limits = tuple(self.asked_for(limit, charge.rule) for limit in charge.limits)
+        limits = tuple(self.current_limit(limit, charge.rule) for limit in charge.limits)
         return ReadyCharge(charge.key, limits, charge.cost, charge.kind, charge.rule)

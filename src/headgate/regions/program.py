@@ -92,7 +92,7 @@ class ProgramRegions:
         self._offset_us = (time.time_ns() - time.monotonic_ns()) // 1000
         self._checked = False
         self._begin()
-        _fork.remember(self)
+        _fork.reset_after_fork(self)
 
     def _begin(self) -> None:
         self._starting = threading.Lock()

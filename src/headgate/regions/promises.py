@@ -15,8 +15,8 @@ def promise_of(mode: str, regions: Regions, *, cut_off: bool = False) -> str:
         return "each region admits its share; together at most the limit"
     if mode == "merge" and cut_off:
         return (
-            f"a region cannot be heard: together at most {many} times the limit, or the limit where a rule says "
-            "when_cut_off: share; counts meet when it can be heard again"
+            f"a region cannot be reached: together at most {many} times the limit, or the limit where a rule says "
+            "when_cut_off: share; counts converge when it can be reached again"
         )
     if mode == "merge":
         return (
@@ -24,6 +24,6 @@ def promise_of(mode: str, regions: Regions, *, cut_off: bool = False) -> str:
             f"at most {many - 1} times the smaller of the limit and rate times lag"
         )
     if mode == "escrow":
-        idle = "; rights of a region that cannot be heard lie idle until the window ends"
+        idle = "; rights of a region that cannot be reached lie idle until the window ends"
         return f"together at most the limit{idle if cut_off else ', while stores keep what they confirmed'}"
     raise AssertionError(f"nothing is promised for {mode}")

@@ -48,7 +48,7 @@ class RightsFigures:
         return cls(*counted, lost, lost_at_us)
 
     @classmethod
-    def together(cls, every: Iterable[RightsFigures]) -> RightsFigures:
+    def combined(cls, every: Iterable[RightsFigures]) -> RightsFigures:
         """The sum over several nodes."""
         total = cls()
         for one in every:

@@ -77,7 +77,7 @@ class RightsSteps(ABC):
         """Close everything it has opened besides the engine."""
 
     async def do(self, step: StoreStep, limit: FixedWindow) -> Any:
-        """Run a step of the desk, for a window of this limit."""
+        """Run a step of the account, for a window of this limit."""
         match step:
             case Look(window, rights):
                 asked = with_number(limit, rights)

@@ -112,7 +112,7 @@ class RightsStore(RightsSteps):
         words = (secrets.token_hex(8), field, *(grant or ("", "", 0, 0, "")))
         command = (b"EVALSHA", script.sha, 2, self._epoch_key, key, *words)
         now, epoch, total = await self._engine.run(RoutedCommand(command, 0, script))
-        self._know(int(now), epoch, sent_us)
+        self._learn_epoch(int(now), epoch, sent_us)
         return int(total)
 
     async def _greet(self, link: Link) -> None:
@@ -133,9 +133,9 @@ class RightsStore(RightsSteps):
             if "READONLY" in str(reply):  # A replica, which decides nothing.
                 return
             raise NotSent(f"the epoch of the store cannot be read: {reply}")
-        self._know(int(reply[0]), reply[1], sent_us)
+        self._learn_epoch(int(reply[0]), reply[1], sent_us)
 
-    def _know(self, now_us: int, epoch: bytes, sent_us: int) -> None:
+    def _learn_epoch(self, now_us: int, epoch: bytes, sent_us: int) -> None:
         id_, _, began_us = epoch.decode().partition(":")
         self.epoch = StoreEpoch(id_, int(began_us))
         here_us = time.monotonic_ns() // 1000

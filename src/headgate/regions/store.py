@@ -26,7 +26,7 @@ class LinkState(NamedTuple):
     taken_us: int = 0
     """As of when the other region knows what this one has admitted."""
     heard_us: int = 0
-    """When it was last heard of."""
+    """When it was last heard from."""
     shipper: str = ""
     """The node that tells it."""
 

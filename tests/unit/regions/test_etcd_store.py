@@ -1,4 +1,4 @@
-"""What a region knows of all regions, in an etcd that loses answers: each growth is told once, and the log stays short."""
+"""What a region knows of all, in an etcd that loses answers: each growth is told once, and the log stays short."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_each_growth_is_returned_once_whatever_happens_to_transactions(seed: int
 
 
 @pytest.mark.parametrize("fate", ["dead", "killed"])
-def test_the_growth_of_a_node_that_is_killed_is_told_once_or_never(fate: str) -> None:
+def test_the_growth_of_a_killed_node_is_reported_at_most_once(fate: str) -> None:
     async def main() -> None:
         region = Region()
         first, second = region.node(lambda step: fate if step == 2 else ""), region.node()
@@ -124,7 +124,7 @@ def test_the_growth_of_a_node_that_is_killed_is_told_once_or_never(fate: str) ->
     asyncio.run(main())
 
 
-def test_growth_that_nobody_heard_of_comes_with_the_next_merge() -> None:
+def test_unreported_growth_comes_with_the_next_merge() -> None:
     async def main() -> None:
         region = Region()
         node = region.node(lambda step: "unheard" if step == 2 else "")
@@ -137,7 +137,7 @@ def test_growth_that_nobody_heard_of_comes_with_the_next_merge() -> None:
     asyncio.run(main())
 
 
-def test_an_etcd_that_was_emptied_has_another_epoch_and_is_told_everything_again() -> None:
+def test_an_emptied_etcd_has_a_new_epoch_and_gets_everything_again() -> None:
     async def main() -> None:
         region = Region()
         nodes = [region.node(), region.node()]
@@ -154,7 +154,7 @@ def test_an_etcd_that_was_emptied_has_another_epoch_and_is_told_everything_again
     asyncio.run(main())
 
 
-def test_growth_that_an_emptied_etcd_has_lost_is_told_once_by_those_who_tell_it_again() -> None:
+def test_growth_lost_by_an_emptied_etcd_is_reported_once_when_sent_again() -> None:
     async def main() -> None:
         region = Region()
         node = region.node(lambda step: "unheard" if step == 3 else "")

@@ -20,7 +20,7 @@ def test_the_others_have_the_rights_of_a_dead_region_in_windows_that_begin_later
         assert escrow_shares(other, EVEN, dead) == {"east": 30, "north": 30, "west": 30}
 
 
-def test_when_all_regions_are_dead_nobody_has_rights() -> None:
+def test_when_all_regions_are_dead_none_has_rights() -> None:
     dead = dict.fromkeys(NAMES, TakenBack(0))
     assert escrow_shares(WINDOW, EVEN, dead) == dict.fromkeys(NAMES, 0)
 
