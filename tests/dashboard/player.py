@@ -65,6 +65,8 @@ class Player:
         self.state = state
         self.silent = False
         self.away = False
+        self.patience = 10
+        """How many more wrong tokens are taken."""
         self.viewers: set[WebSocket] = set()
         self.loop: asyncio.AbstractEventLoop | None = None
 
@@ -93,12 +95,11 @@ class Player:
                 await viewer.close(code)
 
     async def _send_all(self, *, hello: bool) -> None:
-        if not self.silent:
-            await asyncio.gather(
-                *(self._send(viewer, hello=hello) for viewer in tuple(self.viewers))
-            )
+        await asyncio.gather(*(self._send(viewer, hello=hello) for viewer in tuple(self.viewers)))
 
     async def _send(self, viewer: WebSocket, *, hello: bool) -> None:
+        if self.silent:
+            return
         with contextlib.suppress(RuntimeError):
             if hello:
                 await viewer.send_text(json.dumps(self.state.hello))
@@ -121,6 +122,9 @@ class Player:
                 return _problem(503, "store-unavailable", "away")
             shown = request.headers.get("authorization")
             if self.state.needs_token and shown != f"Bearer {TOKEN}":
+                if self.patience <= 0:
+                    told = "wait, and use the right token"
+                    return _problem(429, "too-many-guesses", told, {"Retry-After": "42"})
                 return _problem(
                     401, "unauthorized", "send the header 'Authorization: Bearer TOKEN'"
                 )
@@ -158,8 +162,10 @@ class Player:
         )
 
 
-def _problem(status: int, code: str, detail: str) -> Response:
-    return JSONResponse({"status": status, "code": code, "detail": detail}, status)
+def _problem(
+    status: int, code: str, detail: str, headers: dict[str, str] | None = None
+) -> Response:
+    return JSONResponse({"status": status, "code": code, "detail": detail}, status, headers)
 
 
 @contextlib.contextmanager

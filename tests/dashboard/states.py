@@ -1,6 +1,7 @@
 """Every state that the dashboard can be in, as frames of the live feed, with invented traffic.
 
-The frames are those of the service, field by field; `test_real_service` compares their shapes with what it really sends.
+The frames are those of the service, field by field; `test_real_service` compares their shapes with what it really
+sends.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 import random
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+from headgate.service.live.verdict import Facts, verdict_of
 
 Frame = dict[str, Any]
 
@@ -24,6 +27,8 @@ THRESHOLDS: Final = {
     "dwell": 5.0,
     "enough": 20,
 }
+GAP: Final = (20, 45)
+"""How many seconds ago nothing is known."""
 STEADY: Final = "traffic is steady: burst ratio 1.0, 3.8 % denied"
 
 
@@ -225,7 +230,7 @@ def degraded(now: float) -> State:
                 {
                     "code": "node-down",
                     "level": "warn",
-                    "text": "gw-3 was last heard of 65 s ago. Figures are of gw-1 alone.",
+                    "text": "gw-3 was last heard from 65 s ago. Figures are of gw-1 alone.",
                     "since": now - 65,
                 },
             ],
@@ -239,6 +244,39 @@ def degraded(now: float) -> State:
     _, second_node, third_node = state.tables["nodes"]["rows"]
     second_node |= {"age": 44.0, "req_per_sec": None, "p99_us": None}
     third_node |= {"age": 65.0, "state": "Down", "req_per_sec": None, "p99_us": None}
+    return state
+
+
+def interrupted(now: float) -> State:
+    """A cluster of which nothing is known for some seconds of the last minute."""
+    state = steady(now)
+    for values in state.hello["history"].values():
+        if isinstance(values, list) and values:
+            values[900 - GAP[1] : 900 - GAP[0]] = [None] * (GAP[1] - GAP[0])
+    return state
+
+
+def on_etcd(now: float) -> State:
+    """The same three nodes: each counts the keys of its shards, and commits what it counts to etcd."""
+    state = steady(now)
+    state.hello["store_kind"] = "etcd"
+    shards = {"own": 22, "free": 0, "unconfirmed": 14}
+    state.tick["store"] |= {"kind": "etcd", "p99_us": 4_210, "shards": shards}
+    state.tick["latency_us"] = {"p50": 2_150, "p95": 3_480, "p99": 4_690}
+    state.hello["history"]["p99_us"] = [4_500 + 90 * (second % 7) for second in range(900)]
+    for row, owned, p99_us in zip(
+        state.tables["nodes"]["rows"], (22, 21, 21), (4_690, 4_520, 4_870), strict=True
+    ):
+        row |= {"engine": "etcd", "shards": owned, "p99_us": p99_us}
+    return state
+
+
+def on_etcd_after_a_crash(now: float) -> State:
+    """A node is down, and the shards that it left have no owner yet."""
+    state = on_etcd(now)
+    state.tick["store"]["shards"] |= {"free": 21, "unconfirmed": 61}
+    state.tick["verdict"] = verdict_of(Facts(free_shards=21, nodes_down=(("gw-3", 6.0),)), now)
+    state.tables["nodes"]["rows"][2] |= {"age": 6.0, "state": "Down"}
     return state
 
 
@@ -399,12 +437,12 @@ def regions(now: float) -> State:
 
 
 def regions_cut_off(now: float) -> State:
-    """The same, with nothing lost, while one region cannot be heard."""
+    """The same, with nothing lost, while one region cannot be reached."""
     state = regions(now)
     known = state.tick["regions"]
     known["others"][0] |= {"up": False, "lag": None, "heard": 12.0}
     known["rights"] |= {"lost": 0, "lost_at": None}
-    state.tick["verdict"]["text"] = "The region asia cannot be heard."
+    state.tick["verdict"]["text"] = "The region asia cannot be reached."
     return state
 
 

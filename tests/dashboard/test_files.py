@@ -39,15 +39,15 @@ def packed(names: list[str]) -> int:
 
 def test_the_page_is_small_enough_to_load_at_once() -> None:
     """As sent, so packed; the sizes of the sources are bounded too, since people read those."""
-    assert packed(MODULES) <= 35_200
-    assert sum(len(FILES[name]) for name in MODULES) <= 86_000
+    assert packed(MODULES) <= 35_500
+    assert sum(len(FILES[name]) for name in MODULES) <= 87_000
     assert len(FILES["chart.js"]) <= 11_000
     assert len(FILES["style.css"]) <= 30_000
     assert len(FILES["index.html"]) <= 12_000
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_module_makes_no_markup_of_text_and_asks_nobody_else(name: str) -> None:
+def test_modules_create_no_markup_from_text_and_contact_no_other_host(name: str) -> None:
     source = FILES[name].decode()
     assert [one for one in FORBIDDEN if re.search(one, source)] == []
     assert re.findall(LEFT_OPEN, source) == []
@@ -63,7 +63,7 @@ def test_the_page_has_no_inline_script_style_or_handler() -> None:
     assert re.findall(LEFT_OPEN, html + FILES["style.css"].decode()) == []
 
 
-def test_files_are_sent_with_a_strict_policy_and_may_be_kept_for_good() -> None:
+def test_files_are_sent_with_a_strict_policy_and_can_be_cached_forever() -> None:
     async def story(service: Inside) -> None:
         page = await service.ask("GET", "/")
         assert page.headers["content-security-policy"] == POLICY
@@ -86,7 +86,7 @@ def test_files_are_sent_with_a_strict_policy_and_may_be_kept_for_good() -> None:
     inside(story)
 
 
-def test_without_the_dashboard_the_front_page_says_what_runs() -> None:
+def test_without_the_dashboard_the_front_page_describes_the_service() -> None:
     async def story(service: Inside) -> None:
         front, about = [await service.ask("GET", path) for path in ("/", "/about")]
         assert "What it promises" in front.text
@@ -96,7 +96,7 @@ def test_without_the_dashboard_the_front_page_says_what_runs() -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_has_all_of_it(tmp_path: Path) -> None:
+def test_the_wheel_contains_every_dashboard_file(tmp_path: Path) -> None:
     """A wheel is built."""
     (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path))
     names = set(zipfile.ZipFile(built).namelist())

@@ -49,7 +49,7 @@ FEED: Final = """async ({tick, tables, from, to}) => {
 }"""
 
 
-def test_an_hour_of_frames_with_ever_new_keys_and_rules_leaves_the_heap_as_it_was() -> None:
+def test_an_hour_of_frames_with_new_keys_and_rules_does_not_grow_the_heap() -> None:
     """An hour of frames takes some seconds; every twentieth second is drawn."""
     with (
         installed(),

@@ -12,8 +12,7 @@ from playwright.sync_api import expect
 
 from headgate.service.security.tokens import new_token
 from tests.dashboard import states
-from tests.dashboard.browser import Watched, browser, watched
-from tests.servers.fixtures import installed
+from tests.dashboard.browser import Watched, timeline, watched
 from tests.servers.process import HOST
 from tests.service.running import Service, service
 
@@ -27,13 +26,6 @@ pytestmark = pytest.mark.heavy
 
 PATIENCE: Final = 30_000
 PROTOCOL: Final = "headgate.live.v1"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Of one module: what Playwright does to the event loop must end before other tests run."""
-    with installed(), browser() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +140,7 @@ def test_a_limit_can_be_overridden_for_a_while(seen: Watched, running: Service) 
 
 
 @pytest.mark.slow
-def test_what_a_rule_gives_a_key_can_be_overridden_and_undone(
+def test_a_keys_limit_under_a_rule_can_be_overridden_and_restored(
     chromium: Browser, tmp_path: Path
 ) -> None:
     """A service is started, and asked again each second."""
@@ -192,7 +184,9 @@ def test_an_algorithm_can_be_pinned_and_unpinned(seen: Watched) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_is_killed_and_comes_back_is_told(chromium: Browser) -> None:
+def test_the_page_shows_a_node_that_is_killed_and_comes_back_and_hatches_its_absence(
+    chromium: Browser,
+) -> None:
     """A process is killed and started."""
     with service() as fresh, watched(chromium, url(fresh)) as seen:
         page = seen.page
@@ -206,15 +200,16 @@ def test_a_node_that_is_killed_and_comes_back_is_told(chromium: Browser) -> None
         fresh.start()
         fresh.check("k")
         expect(connection).to_contain_text("Live", timeout=PATIENCE)
-        expect(page.get_by_test_id("kpi-requests")).to_contain_text(
-            "1 since the start", timeout=PATIENCE
-        )
+        expect(page.get_by_test_id("kpi-requests")).to_contain_text("1 in all", timeout=PATIENCE)
+        drawn, began = timeline(seen), seen.in_module("state.js", "module.state.history.started")
+        assert {drawn[second] for second in drawn if second < int(began)} == {"hatch"}
+        assert drawn[max(drawn)] != "hatch"
         assert all("ERR_" in one for one in seen.complaints), seen.complaints
         assert seen.strangers == []
 
 
 @pytest.mark.slow
-def test_a_viewer_may_look_and_nothing_else(chromium: Browser) -> None:
+def test_a_viewer_token_allows_reading_only(chromium: Browser) -> None:
     """A service is started."""
     made = {
         role: new_token(f"{role}-1", role, now=datetime.now(UTC)) for role in ("viewer", "operator")
@@ -240,6 +235,22 @@ def test_a_viewer_may_look_and_nothing_else(chromium: Browser) -> None:
         assert all("401" in one for one in seen.complaints), seen.complaints
 
 
+@pytest.mark.slow
+def test_who_guesses_tokens_is_told_how_long_to_wait(chromium: Browser) -> None:
+    """A service is started."""
+    _, token = new_token("ann", "viewer", now=datetime.now(UTC))
+    kept = f"sha256:{token.role}:{token.name}:{token.sha256}"
+    with service("--set", f"tokens={kept}") as closed, watched(chromium, url(closed)) as seen:
+        page = seen.page
+        page.get_by_role("textbox", name="Token").fill("wrong", timeout=PATIENCE)
+        for _ in range(10):
+            closed.ask("GET", "/api/traffic", headers={"Authorization": "Bearer wrong"})
+        page.get_by_role("button", name="Look").click()
+        words = re.compile(r"Too many wrong tokens; wait [1-9]\d* s\.")
+        expect(page.get_by_test_id("token-form")).to_contain_text(words, timeout=PATIENCE)
+        assert all(re.search("401|429", one) for one in seen.complaints), seen.complaints
+
+
 def handshake(running: Service, *, origin: str | None, protocols: str) -> str:
     """The status line that a WebSocket handshake gets."""
     lines = [
@@ -263,7 +274,7 @@ def ticket(running: Service, origin: str) -> str:
     return f"{PROTOCOL}, ticket.{told['ticket']}"
 
 
-def test_a_socket_needs_a_ticket_that_was_not_used_and_the_right_origin(running: Service) -> None:
+def test_a_socket_needs_an_unused_ticket_and_the_right_origin(running: Service) -> None:
     origin = url(running).rstrip("/")
     assert "403" in handshake(running, origin=origin, protocols=PROTOCOL)
     assert "403" in handshake(running, origin=origin, protocols=f"{PROTOCOL}, ticket.made-up")
@@ -297,7 +308,7 @@ def missing(played: Any, real: Any, path: str = "") -> list[str]:
     return []
 
 
-def test_the_played_states_have_the_fields_of_the_real_feed(running: Service) -> None:
+def test_the_simulated_states_have_the_same_fields_as_the_real_feed(running: Service) -> None:
     """Otherwise the pictures would show a page that nobody sees."""
     for _ in range(3):
         running.check("busy", limit=1)

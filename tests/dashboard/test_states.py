@@ -12,54 +12,15 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.dashboard import states
-from tests.dashboard.browser import DESKTOP, PHONE, Watched, browser, watched
+from tests.dashboard.browser import DESKTOP, LOOKS, PATIENCE, Watched, said, timeline, watched
 from tests.dashboard.player import TOKEN, Player, playing
-from tests.servers.fixtures import installed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.heavy
-
-LOOKS: Final = tuple((theme, size) for theme in ("dark", "light") for size in (DESKTOP, PHONE))
-PATIENCE: Final = 20_000
-
-
-@pytest.fixture(scope="module")
-def player() -> Iterator[Player]:
-    with playing() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Of one module: what Playwright does to the event loop must end before other tests run."""
-    with installed(), browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def opened(chromium: Browser, player: Player) -> Iterator[Watched]:
-    """One page for all tests: states come to it over its socket."""
-    with watched(chromium, player.url) as seen:
-        yield seen
-
-
-@pytest.fixture
-def seen(opened: Watched, player: Player) -> Iterator[Watched]:
-    """The page as it begins, live and without a complaint, and without one at the end."""
-    player.play(states.steady)
-    opened.page.evaluate("() => { location.hash = ''; sessionStorage.clear() }")
-    opened.look("dark", DESKTOP)
-    expect(opened.page.get_by_test_id("connection")).to_contain_text("Live", timeout=PATIENCE)
-    yield opened
-    opened.require_clean()
-
-
-def said(page: Page, test_id: str, text: str | re.Pattern[str]) -> None:
-    expect(page.get_by_test_id(test_id)).to_contain_text(text, timeout=PATIENCE)
 
 
 def steady(page: Page) -> None:
@@ -154,6 +115,19 @@ def shared(page: Page) -> None:
     expect(page.locator("#panel-inspect")).to_contain_text("This region may admit 7 more")
 
 
+def etcd(page: Page) -> None:
+    expect(part(page, "etcd")).to_contain_text("commits in 4.21 ms, 14 unconfirmed")
+    said(page, "nodes", "this node, 22 shards")
+    said(page, "nodes", "10.0.4.12:8080, 21 shards")
+    expect(page.locator("[data-testid=nodes] .dot:is(.warn, .bad)")).to_have_count(0)
+
+
+def etcd_after_a_crash(page: Page) -> None:
+    expect(part(page, "etcd")).to_contain_text("21 shards without an owner")
+    expect(part(page, "etcd").locator(".dot.warn")).to_have_count(1)
+    said(page, "nodes", "1 down")
+
+
 KEY: Final = f"key={states.DENIED}"
 STATES: Final[dict[str, tuple[Callable[[float], states.State], str, Callable[[Page], None]]]] = {
     "steady": (states.steady, "", steady),
@@ -167,13 +141,15 @@ STATES: Final[dict[str, tuple[Callable[[float], states.State], str, Callable[[Pa
     "inspector": (states.steady, KEY, inspected),
     "regions": (states.regions, "", regions),
     "regions-cut-off": (states.regions_cut_off, "", regions_cut_off),
+    "etcd": (states.on_etcd, "", etcd),
+    "etcd-after-a-crash": (states.on_etcd_after_a_crash, "", etcd_after_a_crash),
     "shared-key": (states.regions, f"key={states.SHARED}", shared),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STATES)
-def test_a_state_is_told_looks_right_and_is_open_to_everybody(
+def test_a_state_is_described_renders_and_is_accessible(
     name: str, seen: Watched, player: Player
 ) -> None:
     """Pictures in four looks, and axe-core, take a second or two."""
@@ -181,51 +157,50 @@ def test_a_state_is_told_looks_right_and_is_open_to_everybody(
     player.play(make)
     seen.page.evaluate("(to) => { location.hash = to }", address)
     holds(seen.page)
-    # axe-core takes seconds: each state is shown to it in one of the four looks, the first one in all.
-    looked_at = LOOKS if name == "steady" else LOOKS[list(STATES).index(name) % 4 :][:1]
-    for theme, size in LOOKS:
-        seen.look(theme, size)
-        seen.picture(f"{name}-{theme}-{size[0]}")
-        assert_no_sideways_scrolling(seen.page)
-        if (theme, size) in looked_at:
-            seen.require_accessible()
+    seen.require_good_looks(name)
 
 
-def assert_no_sideways_scrolling(page: Page) -> None:
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-
-
-def test_nothing_is_below_the_fold_of_a_laptop_and_nothing_beside_a_small_phone(
+def test_the_page_fits_a_laptop_screen_and_the_width_of_a_small_phone(
     seen: Watched, player: Player
 ) -> None:
     steady(seen.page)
     expect(seen.page.get_by_test_id("nodes")).not_to_contain_text("Rights")
     assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
-    player.play(states.regions)
-    regions(seen.page)
-    assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
+    for make, holds in (
+        (states.regions, regions),
+        (states.on_etcd_after_a_crash, etcd_after_a_crash),
+    ):
+        player.play(make)
+        holds(seen.page)
+        assert seen.page.evaluate("document.documentElement.scrollHeight") <= DESKTOP[1]
     for width in (360, 600, 760, 950, 1100, 1280):
         seen.look("dark", (width, 800))
-        assert_no_sideways_scrolling(seen.page)
+        seen.require_no_sideways_scrolling()
 
 
 @pytest.mark.slow
-def test_a_lost_link_is_told_and_comes_back_by_itself_and_gaps_are_no_zeros(
+def test_a_lost_connection_is_shown_and_recovers_and_the_gap_is_hatched(
     seen: Watched, player: Player
 ) -> None:
     """The page must wait for real seconds of silence."""
     page = seen.page
     steady(page)
+    page.keyboard.press("1")
     player.fall_silent()
     said(page, "connection", "Late")
     after = "(title) => getComputedStyle(title, '::after').content"
     assert "as of" in page.locator("#kpi-requests h2").evaluate(after)
     expect(page.get_by_test_id("verdict")).to_contain_text("Nothing was heard for")
-    pictures(seen, "late")
+    seen.require_good_looks("late")
     player.go_away()
     said(page, "connection", "Reconnecting")
     expect(page.get_by_role("alert")).to_contain_text("The link to the service is lost")
-    pictures(seen, "disconnected")
+    seen.require_good_looks("disconnected")
+    drawn = timeline(seen)
+    heard = seen.in_module("state.js", "module.state.tick.at")
+    assert {one for second, one in drawn.items() if second <= heard} == {"bars"}
+    assert {one for second, one in drawn.items() if second > heard} == {"hatch"}
+    page.keyboard.press("0")
     seen.complaints = [
         one for one in seen.complaints if "503" not in one
     ]  # Tickets, refused on purpose.
@@ -235,35 +210,74 @@ def test_a_lost_link_is_told_and_comes_back_by_itself_and_gaps_are_no_zeros(
     seen.complaints = [one for one in seen.complaints if "503" not in one]
 
 
-def pictures(seen: Watched, name: str) -> None:
-    for theme, size in LOOKS:
-        seen.look(theme, size)
-        seen.picture(f"{name}-{theme}-{size[0]}")
-    seen.look("dark", DESKTOP)
+def test_a_service_that_hangs_is_tried_again(chromium: Browser) -> None:
+    """It takes connections and says nothing. The page's clock is moved, so nobody waits."""
+    with playing() as player, watched(chromium, player.url) as seen:
+        page = seen.page
+        steady(page)
+        page.clock.install()
+        page.reload()
+        said(page, "connection", "Live")
+        player.fall_silent()
+        page.clock.fast_forward(14_000)
+        said(page, "connection", "Reconnecting, try 1")
+        for tried in (2, 3):
+            page.clock.fast_forward(2_000)
+            page.wait_for_timeout(100)  # The socket opens in real time.
+            page.clock.fast_forward(11_000)
+            said(page, "connection", f"Reconnecting, try {tried}")
+        player.play(states.steady)
+        said(page, "connection", "Live")
+        seen.require_clean()
+
+
+@pytest.mark.parametrize("key, shape", [("1", "bars"), ("5", "areas")])
+def test_seconds_of_which_nothing_is_known_are_hatched_and_no_zeros(
+    key: str, shape: str, seen: Watched, player: Player
+) -> None:
+    page = seen.page
+    player.play(states.interrupted)
+    page.keyboard.press(key)
+    expect(page.locator("[data-range][aria-pressed=true]")).to_have_text(f"{key} min")
+    player.fall_silent()  # So that no second ends meanwhile.
+    seen.picture(f"interrupted-{shape}")
+    drawn = timeline(seen)
+    assert len(drawn) == 60 * int(key)
+    began = seen.in_module("state.js", "module.state.hello.history.from")
+    gap = range(began + 900 - states.GAP[1], began + 900 - states.GAP[0])
+    assert {drawn[second] for second in gap} == {"hatch"}
+    near = range(gap.start - 1, gap.stop + 1)  # An area begins and ends within a second.
+    known = [one for second, one in drawn.items() if second not in near]
+    assert set(known[1:-1]) == {"bars"}
+    page.keyboard.press("0")
 
 
 @pytest.mark.slow
-def test_the_page_can_be_held_and_goes_on_collecting(seen: Watched) -> None:
+def test_a_paused_page_keeps_collecting(seen: Watched) -> None:
     """It takes seconds to fall behind."""
     page = seen.page
     steady(page)
     page.keyboard.press("p")
     said(page, "connection", re.compile(r"Held\s*at .*, [1-9]\d* s behind"))
-    pictures(seen, "paused")
+    seen.require_good_looks("paused")
     page.keyboard.press("p")
     said(page, "connection", "Live")
 
 
-def test_without_a_token_only_the_verdict_and_a_form_are_there(chromium: Browser) -> None:
+def test_without_a_token_only_the_verdict_and_a_form_are_shown(chromium: Browser) -> None:
     with playing(states.locked) as player, watched(chromium, player.url) as seen:
         page = seen.page
         expect(page.get_by_text("This service needs a token.")).to_be_visible()
         said(page, "verdict", "The service is up.")
-        pictures(seen, "unauthorised")
-        seen.require_accessible()
+        seen.require_good_looks("unauthorised")
         page.get_by_role("textbox", name="Token").fill("wrong")
         page.get_by_role("button", name="Look").click()
         said(page, "token-form", "That token does not hold.")
+        player.patience = 0
+        page.get_by_role("textbox", name="Token").fill("wrong again")
+        page.get_by_role("button", name="Look").click()
+        said(page, "token-form", "Too many wrong tokens; wait 42 s.")
+        seen.require_accessible()
         page.get_by_role("textbox", name="Token").fill(TOKEN)
         page.get_by_role("button", name="Look").click()
         said(page, "connection", "Live")
@@ -272,34 +286,42 @@ def test_without_a_token_only_the_verdict_and_a_form_are_there(chromium: Browser
             "[JSON.stringify(localStorage), JSON.stringify(sessionStorage), document.cookie, location.href]"
         )
         assert not [one for one in kept if TOKEN in one]
-        assert all("401" in one for one in seen.complaints)
+        assert all(re.search("401|429", one) for one in seen.complaints), seen.complaints
         assert seen.strangers == []
 
 
-def test_the_frame_is_there_before_the_first_figures(chromium: Browser) -> None:
+def test_a_revoked_token_ends_what_is_shown(chromium: Browser) -> None:
+    with playing(states.steady) as player, watched(chromium, player.url) as seen:
+        steady(seen.page)
+        player.play(states.locked)
+        expect(seen.page.get_by_text("This service needs a token.")).to_be_visible()
+        said(seen.page, "connection", "Needs a token")
+        expect(seen.page.get_by_test_id("kpi-requests")).to_be_hidden()
+        expect(seen.page.get_by_test_id("timeline")).to_be_hidden()
+
+
+def test_the_layout_is_rendered_before_the_first_figures(chromium: Browser) -> None:
     with playing(away=True) as player, watched(chromium, player.url) as seen:
         said(seen.page, "kpi-requests", "–")
         said(seen.page, "connection", "Reconnecting")
         said(seen.page, "verdict", "The service does not answer.")
-        pictures(seen, "loading")
+        seen.require_good_looks("loading")
 
 
-def test_without_script_there_is_a_way_to_what_runs(chromium: Browser, player: Player) -> None:
+def test_without_scripts_the_page_links_to_the_service_description(
+    chromium: Browser, player: Player
+) -> None:
     with watched(chromium, player.url, script=False) as seen:
         link = seen.page.locator("noscript a")
         expect(link).to_have_attribute("href", "/about")
-        pictures_without_script(seen)
+        for theme, size in LOOKS:  # Without script axe-core cannot look.
+            seen.page.emulate_media(color_scheme="light" if theme == "light" else "dark")
+            seen.page.set_viewport_size({"width": size[0], "height": size[1]})
+            seen.picture(f"no-script-{theme}-{size[0]}")
         seen.require_clean()
 
 
-def pictures_without_script(seen: Watched) -> None:
-    for theme, size in LOOKS:
-        seen.page.emulate_media(color_scheme="light" if theme == "light" else "dark")
-        seen.page.set_viewport_size({"width": size[0], "height": size[1]})
-        seen.picture(f"no-script-{theme}-{size[0]}")
-
-
-def test_hostile_keys_are_text(seen: Watched) -> None:
+def test_hostile_keys_are_rendered_as_text(seen: Watched) -> None:
     page = seen.page
     steady(page)
     row = page.locator(f"[data-testid=blocked-row][data-key='{states.HOSTILE}']")
@@ -309,7 +331,7 @@ def test_hostile_keys_are_text(seen: Watched) -> None:
     assert "\u202e" not in page.locator(".most").inner_text()
 
 
-def test_everything_can_be_done_with_the_keyboard(seen: Watched) -> None:
+def test_every_control_works_with_the_keyboard(seen: Watched) -> None:
     page = seen.page
     steady(page)
     page.keyboard.press("/")
@@ -349,7 +371,7 @@ def test_everything_can_be_done_with_the_keyboard(seen: Watched) -> None:
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_switch_pulses_and_is_told_to_who_listens(seen: Watched, player: Player) -> None:
+def test_a_switch_pulses_and_is_announced_to_screen_readers(seen: Watched, player: Player) -> None:
     page = seen.page
     steady(page)
     player.play(states.bursts)
@@ -380,6 +402,7 @@ def test_labels_of_switches_close_together_do_not_overlap(seen: Watched, player:
         seen.look(theme, size)
         page.wait_for_function("() => document.querySelectorAll('#flags p').length === 3")
         seen.picture(f"switching-{theme}-{size[0]}")
+        seen.require_accessible()
         assert page.evaluate(OVERLAPS) == {"flags": 3, "overlapping": 0, "outside": 0}, size
     page.keyboard.press("0")
 
@@ -410,7 +433,7 @@ CHART: Final[dict[str, tuple[str, Any]]] = {
         [True] * 4,
     ),
     "labels are whole minutes on a long range and seconds on a short one": (
-        "[module.timeLabels(1000, 1900, 700).step, module.timeLabels(1000, 1060, 700).step, module.timeLabels(1000, 1900, 300).step]",
+        "[[1900, 700], [1060, 700], [1900, 300]].map(([to, width]) => module.timeLabels(1000, to, width).step)",
         [120, 10, 300],
     ),
     "a spike survives thinning": ("module.thinned([1, 1, 1, 90, 1, 1, 1, 1], 4)", [1, 90, 1, 1]),
@@ -426,14 +449,13 @@ CHART: Final[dict[str, tuple[str, Any]]] = {
 
 
 @pytest.mark.parametrize("claim", CHART)
-def test_the_chart(claim: str, seen: Watched) -> None:
+def test_the_chart_functions_return_the_expected_values(claim: str, seen: Watched) -> None:
     expression, expected = CHART[claim]
-    assert in_module(seen.page, "chart.js", expression) == expected
+    assert seen.in_module("chart.js", expression) == expected
 
 
-def test_history_keeps_gaps_takes_corrections_and_knows_who_decided(seen: Watched) -> None:
-    found = in_module(
-        seen.page,
+def test_history_keeps_gaps_accepts_corrections_and_records_who_decided(seen: Watched) -> None:
+    found = seen.in_module(
         "history.js",
         """(() => {
           const kept = new module.History();
@@ -449,15 +471,3 @@ def test_history_keeps_gaps_takes_corrections_and_knows_who_decided(seen: Watche
         [["sliding_window", 100, 103], ["token_bucket", 103, 105]],
         1,
     ]
-
-
-def in_module(page: Page, name: str, expression: str) -> Any:
-    """What an expression says, in which `module` is a module of the page."""
-    return page.evaluate(
-        f"""async (name) => {{
-          const main = document.querySelector("script[type=module]").src;
-          const module = await import(main.replace("main.js", name));
-          return {expression};
-        }}""",
-        name,
-    )

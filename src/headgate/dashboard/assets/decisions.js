@@ -1,7 +1,7 @@
 // How the algorithm is chosen: the three tests in their order, and how near each is to its threshold.
 
 import { ask, wordsFor } from "./api.js";
-import { $, bar, el, fill, icon, onSubmit, openDialog, reasonField, select } from "./dom.js";
+import { $, bar, el, fill, icon, make, openDialog, reasonField, select, submitting } from "./dom.js";
 import { algorithmName, SPAN_OPTIONS } from "./format.js";
 import { announce, forOperators, shown, state } from "./state.js";
 
@@ -20,29 +20,28 @@ export function drawDecisions() {
   });
   const [follow, up] = agree ?? [1, 1];
   const agreed = isKept ? "It cannot change now." : up === 1 ? "One node decides." : `${follow} of ${up} nodes agree.`;
-  const pin = el("button.link.tap", { onclick: pinOrUnpin }, pinned ? "Unpin" : "Pin");
-  fill($("decisions"), boxes, el("p.agree", el("span", agreed), forOperators(pin)));
+  const pin = el("button.link.tap", { onclick: pinOrUnpin, ...forOperators() }, pinned ? "Unpin" : "Pin");
+  fill($("decisions"), boxes, el("p.agree", el("span", agreed), pin));
 }
 
 function pinOrUnpin() {
   if (state.tick.choice.pinned_by) return change("DELETE", "/api/choice/*?reason=unpinned%20on%20the%20dashboard", undefined, "Traffic decides again.");
   const radio = ({ algorithm: value }) => el("label", el("input", { type: "radio", name: "algorithm", value, checked: value === state.tick.choice.algorithm }), icon(value), algorithmName(value));
-  const form = el("form.pad",
+  const pin = ({ algorithm, ttl, reason }) => change("PUT", "/api/choice/*", { algorithm, ttl: Number(ttl), reason }, `${algorithmName(algorithm)} is pinned.`);
+  return openDialog("Pin the algorithm", el("form.pad", { onsubmit: submitting(pin) },
     el("p.soft", "One algorithm decides, whatever the traffic looks like, until this ends or it is unpinned. No count is reset."),
     el("fieldset.choices.box", el("legend", "Algorithm"), state.tick.tests.map(radio)),
-    select("ttl", "For", SPAN_OPTIONS.slice(0, 3)), reasonField(), el("button.main", { type: "submit" }, "Pin it"));
-  onSubmit(form, ({ algorithm, ttl, reason }) => change("PUT", "/api/choice/*", { algorithm, ttl: Number(ttl), reason }, `${algorithmName(algorithm)} is pinned.`, form));
-  return openDialog("Pin the algorithm", form);
+    select("ttl", "For", SPAN_OPTIONS.slice(0, 3)), reasonField(), el("button.main", { type: "submit" }, "Pin it")));
 }
 
-async function change(method, path, body, done, form) {
+async function change(method, path, body, done) {
   try {
     await ask(method, path, body);
     announce(done);
     $("dialog").close();
   } catch (error) {
     const problem = el("p.problem", { role: "alert" }, wordsFor(error));
-    if (form) form.append(problem);
+    if ($("dialog").open) $("dialog-body").append(make(problem));
     else openDialog("It was not changed", problem);
   }
 }

@@ -1,77 +1,102 @@
-// Parts of the page say what is to be seen; only what differs from what is there is written, so that focus, selection and
-// scrolling stay. Text goes in as text, never as markup.
+// Parts of the page describe what is to be seen. A description is compared with the one before it, and only what differs is
+// written, so that focus, selection and scrolling stay. Text goes in as text, never as markup.
 
 export const $ = (id) => document.getElementById(id);
 
-/** Write attributes: `true` and `false` set and remove one; `onclick` takes a function, `style` an object. */
+/** Write attributes: `true` and `false` set and remove one; `onclick` takes a function, `style` the text of a style. */
 export function set(node, attributes) {
   for (const [name, value] of Object.entries(attributes)) {
-    const text = value === true ? "" : String(value);
     if (name.startsWith("on") || name === "row") node[name] = value;
-    else if (name === "style") Object.assign(node.style, value);
-    else if (value === false || value === undefined || value === null) node.removeAttribute(name);
-    else if (node.getAttribute(name) !== text) node.setAttribute(name, text);
+    else if (name === "style") node.style.cssText = value;
+    else if (value === undefined || value === null) node.removeAttribute(name);
+    else if (typeof value === "boolean") node.toggleAttribute(name, value);
+    else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
   }
   return node;
 }
 
-/** Make an element: `el("p.sub", {title: "…"}, "text", child)`. Attributes are optional; empty children are left out. */
-export function el(selector, ...children) {
-  const [tag, ...classes] = selector.split(".");
-  const made = document.createElement(tag);
-  if (classes.length) made.className = classes.join(" ");
-  if (tag === "button") made.type = "button";
-  if (children[0]?.constructor === Object) set(made, children.shift());
-  made.append(...children.flat().filter((child) => child || child === 0));
-  return made;
-}
+const listed = (children) => children.flat().filter((child) => child || child === 0);
 
-/** Let `node` have these children. What is there already stays and is only written to where it differs. */
-export const fill = (node, ...children) => matchChildren(node, [...el("div", ...children).childNodes]);
+class Description {
+  node = null; // The element that it describes, as soon as there is one.
 
-function match(node, wanted) {
-  if (node.isEqualNode(wanted)) return; // The browser sees that faster than we do.
-  if (node.nodeName !== wanted.nodeName) node.replaceWith(wanted);
-  else if (wanted.nodeType === Node.TEXT_NODE) node.data = wanted.data;
-  else if (node.nodeName !== "CANVAS") {
-    for (const { name } of [...node.attributes]) if (!wanted.hasAttribute(name)) node.removeAttribute(name);
-    for (const { name, value } of wanted.attributes) {
-      if (name !== "style") set(node, { [name]: value });
-      else if (node.style.cssText !== wanted.style.cssText) node.style.cssText = wanted.style.cssText;
-    }
-    node.onclick = wanted.onclick;
-    matchChildren(node, [...wanted.childNodes]);
+  constructor(selector, children) {
+    const [tag, ...classes] = selector.split(".");
+    this.tag = tag;
+    this.className = classes.join(" ");
+    this.attributes = children[0]?.constructor === Object ? children.shift() : {};
+    this.children = listed(children);
   }
 }
 
-function matchChildren(node, wanted) {
-  if (wanted[0]?.row !== undefined) return matchRows(node, wanted);
-  while (node.childNodes.length > wanted.length) node.lastChild.remove();
-  return wanted.forEach((child, at) => (at < node.childNodes.length ? match(node.childNodes[at], child) : node.append(child)));
+/** Describe an element: `el("p.sub", {title: "…"}, "text", child)`. Attributes are optional; empty children are left out. */
+export const el = (selector, ...children) => new Description(selector, children);
+
+/** The element that a description describes. Text, and what is an element already, stays as it is. */
+export function make(wanted) {
+  if (!(wanted instanceof Description)) return wanted;
+  const { tag, className, attributes, children } = wanted;
+  const node = tag === "svg" || tag === "use" ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  if (className) node.className = className;
+  if (tag === "button") node.type = "button";
+  set(node, attributes).append(...children.map(make));
+  return (wanted.node = node);
+}
+
+/** Let `node` have these children. What is there already stays and is only written to where it differs. */
+export function fill(node, ...children) {
+  const wanted = listed(children);
+  if (!node.described) node.replaceChildren();
+  matchChildren(node, node.described ?? [], wanted);
+  node.described = wanted;
+}
+
+function matchChildren(node, old, wanted) {
+  if (wanted[0]?.attributes?.row !== undefined) return matchRows(node, old, wanted);
+  for (let extra = old.length - wanted.length; extra > 0; extra -= 1) node.lastChild.remove();
+  return wanted.forEach((child, at) => {
+    if (at >= old.length) node.append(make(child));
+    else if (child.tag && child.tag === old[at].tag) match(old[at], child);
+    else if (child !== old[at]) replace(node.childNodes[at], child);
+  });
+}
+
+function replace(node, wanted) {
+  if (node.nodeType === Node.TEXT_NODE && !wanted.tag) node.data = wanted;
+  else node.replaceWith(make(wanted));
+}
+
+function match(old, wanted) {
+  const node = (wanted.node = old.node);
+  if (wanted.className !== old.className) node.className = wanted.className;
+  for (const name in { ...old.attributes, ...wanted.attributes }) {
+    const value = wanted.attributes[name];
+    if (value !== old.attributes[name]) set(node, { [name]: value });
+  }
+  matchChildren(node, old.children, wanted.children);
 }
 
 /** Children that have a name, `row`, keep it. They are sorted every three seconds at most, and never under the pointer or the focus. */
-function matchRows(node, wanted) {
-  const gone = new Map([...node.children].map((child) => [child.row, child]));
-  const rows = wanted.map((child) => {
-    const there = gone.get(child.row);
-    gone.delete(child.row);
-    if (there) match(there, child);
-    else node.append(child);
-    return there ?? child;
-  });
-  for (const child of gone.values()) child.remove();
+function matchRows(node, old, wanted) {
+  const gone = new Map(old.map((child) => [child.attributes.row, child]));
+  for (const child of wanted) {
+    const { row } = child.attributes;
+    if (gone.has(row)) match(gone.get(row), child);
+    else node.append(make(child));
+    gone.delete(row);
+  }
+  for (const child of gone.values()) child.node.remove();
   const isBusy = node.matches(":hover") || node.contains(document.activeElement);
   if (isBusy || performance.now() - (node.sortedAt ?? -Infinity) < 3000) return;
   node.sortedAt = performance.now();
-  rows.forEach((child, at) => node.children[at] !== child && node.insertBefore(child, node.children[at]));
+  wanted.forEach((child, at) => node.children[at] !== child.node && node.insertBefore(child.node, node.children[at]));
 }
 
-/** A table. `columns` are pairs of a title and a class, such as ".number"; rows are elements, or lists of cells. */
+/** A table. `columns` are titles with a class, such as ".number", and attributes; rows are elements, or lists of cells. */
 export function table(columns, rows) {
-  const line = (tag, cells, attributes) => el("tr", cells.map((cell, at) => el(tag + (columns[at][1] ?? ""), attributes, cell)));
-  const head = line("th", columns.map(([title]) => title), { scope: "col" });
-  return el("table", el("thead", head), el("tbody", rows.map((row) => (Array.isArray(row) ? line("td", row, {}) : row))));
+  const cells = (row) => row.map((cell, at) => el(`td${columns[at][1] ?? ""}`, cell));
+  const head = columns.map(([title, kind = "", attributes]) => el(`th${kind}`, { scope: "col", ...attributes }, title));
+  return el("table", el("thead", el("tr", head)), el("tbody", rows.map((row) => (Array.isArray(row) ? el("tr", cells(row)) : row))));
 }
 
 export const field = (name, label, attributes) => el("label", label, el("input", { name, ...attributes }));
@@ -79,35 +104,29 @@ export const reasonField = () => field("reason", "Why", { required: true, maxlen
 export const select = (name, label, options) =>
   el("label", label, el("select", { name }, options.map(([value, text]) => el("option", { value }, text))));
 
-/** Call `act` with the values of a form when it is submitted. */
-export function onSubmit(form, act) {
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    act(Object.fromEntries(new FormData(form)));
-  });
-  return form;
-}
+export const valuesOf = (form) => Object.fromEntries(new FormData(form));
+
+/** What a form does when it is submitted: call `act` with its values. */
+export const submitting = (act) => (event) => {
+  event.preventDefault();
+  act(valuesOf(event.currentTarget));
+};
 
 export function openDialog(title, ...content) {
-  $("dialog-title").textContent = title;
-  $("dialog-body").replaceChildren(...content.filter(Boolean));
+  fill($("dialog-title"), title);
+  $("dialog-body").replaceChildren(...listed(content).map(make));
   if (!$("dialog").open) $("dialog").showModal();
 }
 
-const SVG = "http://www.w3.org/2000/svg";
-
 /** One of the symbols at the top of the page; an algorithm without one gets "other". */
-export function icon(name) {
-  const [made, use] = ["svg", "use"].map((tag) => document.createElementNS(SVG, tag));
-  made.append(set(use, { href: $(`i-${name}`) ? `#i-${name}` : "#i-other" }));
-  return set(made, { "aria-hidden": "true" });
-}
+const symbols = new Set(Array.from(document.querySelectorAll("symbol"), ({ id }) => id));
+export const icon = (name) => el("svg", { "aria-hidden": "true" }, el("use", { href: symbols.has(`i-${name}`) ? `#i-${name}` : "#i-other" }));
 
 /** A tag, if it has a text. */
 export const tag = (text, kind = "") => text && el(`span.tag${kind}`, text);
 
 /** A bar that is filled to a share of its width. */
-export const bar = (kind, share) => el(`div.${kind}`, el("i", { style: { width: `${(100 * Math.min(1, Math.max(0, share))).toFixed(1)}%` } }));
+export const bar = (kind, share) => el(`div.${kind}`, el("i", { style: `width: ${(100 * Math.min(1, Math.max(0, share))).toFixed(1)}%` }));
 
 /** The text, with these words in bold. */
 export function emphasised(text, words) {

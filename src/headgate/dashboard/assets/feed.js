@@ -17,6 +17,7 @@ export class Feed {
   polling = false;
   #unopened = 0; // Sockets in a row that never opened although there was a ticket.
   #heardAt = null;
+  #triedAt = Infinity; // When the attempt began that has neither succeeded nor failed.
   #attempt = 0; // Only the newest attempt may change anything.
 
   /** `onFrame(frame)` gets every frame; `onState()` is called when `state` may have changed. */
@@ -35,6 +36,7 @@ export class Feed {
   async start() {
     clearTimeout(this.timer);
     this.socket?.close();
+    this.#triedAt = performance.now();
     const attempt = (this.#attempt += 1);
     const isCurrent = () => attempt === this.#attempt;
     try {
@@ -70,6 +72,7 @@ export class Feed {
 
   #take(frame) {
     if (frame.type !== "tables") {
+      clearTimeout(this.timer);
       this.#heardAt = performance.now();
       this.tries = 0;
       this.#become("live");
@@ -93,16 +96,18 @@ export class Feed {
     this.#become("lost");
   }
 
-  /** A link that says nothing is not live, even if the socket is open. */
+  /** A link that says nothing is not live, even if the socket is open. A service that hangs does not even refuse. */
   #watch() {
+    const isHanging = performance.now() - this.#triedAt > LOST * 1000;
     if (this.state === "live" && this.silence > LATE) this.#become("late");
-    else if (this.state === "late" && this.silence > LOST) this.#failed();
-    else if (this.state === "late") this.onState();
+    else if (isHanging || (this.state === "late" && this.silence > LOST)) this.#failed();
+    else if (this.silence > 1.4) this.onState(); // Gaps grow and countdowns go on.
   }
 
   #become(state) {
     const isNew = state !== this.state || state === "lost";
     this.state = state;
+    this.#triedAt = Infinity;
     if (isNew) this.onState();
   }
 }

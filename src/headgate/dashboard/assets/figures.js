@@ -60,17 +60,12 @@ export function drawConnection() {
 }
 
 /** Sums over the ten seconds that end with each; the first nine are left out. */
-const tens = (values) =>
-  values.slice(9).map((last, at) => (Number.isNaN(last) ? NaN : values.slice(at, at + 10).reduce((sum, one) => sum + (one || 0), 0)));
-
-/** A measure over ten seconds holds for three more, if one is missing. */
-function carried(values) {
-  let [last, age] = [NaN, 0];
-  return values.map((value) => {
-    age = Number.isNaN(value) ? age + 1 : 0;
-    if (age === 0) last = value;
-    return age <= 3 ? last : NaN;
-  });
+function tens(values) {
+  let sum = 0;
+  return values.map((value, at) => {
+    sum += (value || 0) - (values[at - 10] || 0);
+    return Number.isNaN(value) ? NaN : sum;
+  }).slice(9);
 }
 
 function figure(id, colours, { value, sub, level = "ok", tag: warning, spark, colour = "soft", threshold, least }) {
@@ -94,7 +89,7 @@ export function drawFigures(colours) {
   const keys = tables?.blocked.total;
   const { enough, burst: { enter } } = state.hello.thresholds;
   figure("kpi-requests", colours, {
-    value: short(rate), sub: alone ? `${alone}, this node` : `${large(total)} since the start`,
+    value: short(rate), sub: alone ? `${alone}, this node` : `${large(total)} in all`,
     spark: asked.map((sum) => sum / 10), least: 5,
   });
   figure("kpi-denied", colours, {
@@ -103,10 +98,10 @@ export function drawFigures(colours) {
   });
   figure("kpi-burst", colours, {
     value: burst ? burst.toFixed(1) : "–", sub: alone || (burst ? "busiest second to mean" : `under ${enough ?? 20} requests`),
-    spark: carried(past("burst_ratio")), threshold: enter, colour: choice.algorithm === "token_bucket" ? "token_bucket" : "soft",
+    spark: past("burst_ratio"), threshold: enter, colour: choice.algorithm === "token_bucket" ? "token_bucket" : "soft",
   });
   figure("kpi-latency", colours, {
     value: millis(p99), sub: p99 === null ? "nothing was decided" : `p50 ${millis(p50)}, p95 ${millis(p95)} ms`,
-    spark: carried(past("p99_us")), least: 2000, ...levels.latency,
+    spark: past("p99_us"), least: 2000, ...levels.latency,
   });
 }

@@ -17,7 +17,8 @@ export const shortName = (name) => NAMES[name]?.[1] ?? algorithmName(name);
 /** A function of numbers that answers a dash for anything else. */
 const ofNumber = (write) => (value) => (Number.isFinite(value) ? write(value) : "–");
 
-export const whole = ofNumber((value) => Math.round(value).toLocaleString("en-US"));
+const { format } = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 }); // Made once: that takes longer than writing a number.
+export const whole = ofNumber(format);
 
 /** About three digits, so that a number does not change its width every second. */
 export const short = ofNumber((value) => (value >= 9.95 || value === 0 ? whole(value) : value.toFixed(1)));

@@ -21,9 +21,8 @@ export class History {
   }
 
   /** Take in what a tick says, including corrections of earlier seconds. */
-  add({ at, second, seconds, seen, latency_us: latency, traffic, switch: changed }) {
-    if (seconds) this.#fill(seconds.from, { allowed: seconds.allowed, denied: seconds.denied });
-    if (second) this.#fill(at, { allowed: [second.allowed], denied: [second.denied] });
+  add({ at, seconds, seen, latency_us: latency, traffic, switch: changed }) {
+    this.#fill(seconds.from, seconds);
     this.#set(at, "p99_us", latency?.p99);
     this.#set(at, "burst_ratio", traffic?.burst_ratio);
     if (seen === "node") this.#extendAlone(at);
@@ -60,7 +59,9 @@ export class History {
 
   /** One number for each of the `many` seconds up to and including `last`; NaN where nothing is known. */
   values(last, many, name) {
-    return Array.from({ length: many }, (_, at) => this.get(last - many + 1 + at, name));
+    const found = [];
+    for (let second = last - many + 1; second <= last; second += 1) found.push(this.get(second, name));
+    return found;
   }
 
   /** Which algorithm decided between two moments: {from, to, began, algorithm, reason, epoch, isSwitch}. */

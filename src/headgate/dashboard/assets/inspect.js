@@ -1,7 +1,7 @@
 // The key inspector: why a key is denied, when it passes, what it has used, and what can be done about it.
 
 import { ask, wordsFor } from "./api.js";
-import { $, bar, el, field, fill, icon, keyText, onSubmit, plainKey, reasonField, select, set } from "./dom.js";
+import { $, bar, el, field, fill, icon, keyText, plainKey, reasonField, select, set, submitting, valuesOf } from "./dom.js";
 import { algorithmName, clockTime, countdown, duration, momentOf, rateWords, sentence, SPAN_OPTIONS, whole, WINDOW_OPTIONS } from "./format.js";
 import { keyButton, recentKeys, remember } from "./keys.js";
 import { announce, forOperators, mayOperate, now, state } from "./state.js";
@@ -52,19 +52,17 @@ async function look() {
 }
 
 function draw() {
-  const { allowed, passes_after: after, limits, ban } = answer;
-  const why = ban ? `banned by ${ban.by || "somebody"}: ${ban.reason}` : answer.why;
+  const { allowed, passes_after: after, limits, why } = answer;
   const window = Math.max(1, ...limits.filter((one) => !one.allowed).map((one) => one.window));
   const [title, when] = allowed ? ["Allowed", answer.remaining === null ? "" : `${whole(answer.remaining)} left`] : ["Denied", after === null ? "until it is removed" : `passes in ${countdown(after)}`];
-  const isName = limits.some(({ rule }) => rule && why.startsWith(rule)); // The name of a rule stays as it is.
   $("answer").classList.toggle("denied", !allowed);
   fill($("answer"),
     el("div.pair", el("h3", title), el("span", when)),
-    el("p.break", plainKey(isName ? why[0] + sentence(why).slice(1) : sentence(why))),
+    el("p.break", plainKey(why)),
     !allowed && bar("drain", after === null ? 1 : after / window));
   fill($("limits"), limits.map(limitBlock));
   fill($("settings"), settings());
-  [...$("acts").children].forEach(forOperators);
+  for (const button of $("acts").children) set(button, forOperators());
   if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
 }
 
@@ -100,31 +98,31 @@ const pathOf = (kind) => `/api/${kind}/${encodeURIComponent(key)}`;
 
 function close() {
   for (const button of $("acts").children) set(button, { "aria-expanded": "false" });
-  $("act-form").replaceChildren();
+  fill($("act-form"));
 }
 
-function open(button, make) {
+function open(button, showForm) {
   const wasOpen = button.getAttribute("aria-expanded") === "true";
   close();
   if (wasOpen) return;
   set(button, { "aria-expanded": "true" });
-  $("act-form").append(make());
+  showForm();
   $("act-form").querySelector("input, select, button").focus();
 }
 
-/** A form whose button says what will happen. */
-function form(title, fields, label, act) {
-  const submit = el("button.main", { type: "submit" });
-  const made = el("form.box", el("h3", el("b", title)), fields, reasonField(), el("div.pair", el("span.sub", `As ${state.hello.you?.name || "anybody"}; it goes into the audit log.`), submit));
-  const say = () => fill(submit, label(Object.fromEntries(new FormData(made))));
-  made.addEventListener("input", say);
+/** Show a form whose button says what will happen. */
+function show(title, fields, label, act) {
+  const audited = `As ${state.hello.you?.name || "anybody"}; it goes into the audit log.`;
+  const draw = (said) => fill($("act-form"), el("form.box", { onsubmit: submitting(act), oninput: say },
+    el("h3", el("b", title)), fields, reasonField(), el("div.pair", el("span.sub.break", audited), el("button.main", { type: "submit" }, said))));
+  const say = () => draw(label(valuesOf($("act-form").firstChild)));
+  draw("");
   say();
-  return onSubmit(made, act);
 }
 
 function resetForm() {
   const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? one.said}`) ?? [];
-  return form("Forget what it has used", [el("p.sub", used.length ? `This forgets: ${used.join("; ")}.` : "It has used nothing that is known here.")],
+  show("Forget what it has used", [el("p.sub", used.length ? `This forgets: ${used.join("; ")}.` : "It has used nothing that is known here.")],
     () => "Reset it", ({ reason }) => change("POST", "/api/reset", { key, reason }, "What it had used is forgotten."));
 }
 
@@ -135,7 +133,7 @@ function overrideForm() {
   const windows = WINDOW_OPTIONS.toSorted(([a], [b]) => (Number(b) === known?.window) - (Number(a) === known?.window));
   const limit = field("limit", "Limit", { type: "number", min: 0, max: 1_000_000_000, required: true, value: known?.limit ?? 100 });
   const what = rules.length > 1 ? select("rule", "Instead of what", rules.map((rule) => [rule ?? "", rule ? `${rule} gives it` : "checks name"])) : el("p.sub", "It holds for checks of this key.");
-  return form("Another limit for a while", [what, el("div.fields", limit, select("window", "in", windows), select("ttl", "for", SPAN_OPTIONS))],
+  show("Another limit for a while", [what, el("div.fields", limit, select("window", "in", windows), select("ttl", "for", SPAN_OPTIONS))],
     (said) => `Allow ${rateWords(Number(said.limit), Number(said.window))}`,
     (said) => {
       const [limit, window, ttl] = [said.limit, said.window, said.ttl].map(Number);
@@ -144,7 +142,7 @@ function overrideForm() {
 }
 
 function banForm() {
-  return form("Deny everything it asks", [select("ttl", "for", [...SPAN_OPTIONS, ["", "good"]])], ({ ttl }) => `Ban it for ${ttl ? duration(Number(ttl)) : "good"}`,
+  show("Deny everything it asks", [select("ttl", "for", [...SPAN_OPTIONS, ["", "good"]])], ({ ttl }) => `Ban it for ${ttl ? duration(Number(ttl)) : "good"}`,
     ({ ttl, reason }) => change("PUT", pathOf("bans"), { ...(ttl && { ttl: Number(ttl) }), reason }, "It is banned."));
 }
 
@@ -177,5 +175,5 @@ export function startInspector() {
   const forms = [resetForm, overrideForm, banForm];
   [...$("acts").children].forEach((button, at) => button.addEventListener("click", () => open(button, forms[at])));
   $("copy-key").addEventListener("click", () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {}));
-  onSubmit($("explain"), explain);
+  $("explain").onsubmit = submitting(explain);
 }

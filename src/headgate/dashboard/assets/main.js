@@ -1,6 +1,6 @@
 // The page: frames come in, are remembered, and drawn once a second.
 
-import { palette } from "./chart.js";
+import { measure, palette } from "./chart.js";
 import { drawDecisions } from "./decisions.js";
 import { Feed } from "./feed.js";
 import { drawConnection, drawFigures, drawVerdict } from "./figures.js";
@@ -16,7 +16,6 @@ const VERSION = 1;
 const PARTS = [drawVerdict, drawFigures, drawBadge, drawTimelineCard, drawDecisions, drawTables, drawKeys, drawSimulator];
 let colours = palette();
 let isAsked = false;
-let drawnAt = 0;
 let wasLost = false;
 
 function draw() {
@@ -24,7 +23,7 @@ function draw() {
   isAsked = true;
   requestAnimationFrame(() => {
     isAsked = false;
-    drawnAt = performance.now();
+    measure();
     drawConnection();
     if (document.body.classList.contains("is-locked")) return;
     fitRange();
@@ -77,5 +76,4 @@ startSimulator();
 startTimeline(draw);
 startShell({ draw, connect: () => state.link.start(), onTheme });
 document.addEventListener("visibilitychange", draw);
-setInterval(() => performance.now() - drawnAt > 1400 && draw(), 700); // Gaps grow and countdowns go on while nothing is heard.
 state.link.start();

@@ -1,7 +1,7 @@
 // What holds the page together: tabs, addresses, keys, theme and token.
 
 import { hasToken, setToken } from "./api.js";
-import { $, el, fill, icon, onSubmit, openDialog, set } from "./dom.js";
+import { $, el, fill, icon, openDialog, set, submitting } from "./dom.js";
 import { clockTime } from "./format.js";
 import { inspect } from "./inspect.js";
 import { addressOf } from "./keys.js";
@@ -68,7 +68,7 @@ function startTabs() {
     });
   });
   addEventListener("hashchange", follow);
-  onSubmit($("find"), () => {
+  $("find").onsubmit = submitting(() => {
     const key = $("find-key").value;
     if (key && location.hash === addressOf(key)) follow();
     else if (key) location.hash = addressOf(key);
@@ -100,12 +100,8 @@ function find() {
 const showTable = () => openDialog(`The last 15 minutes, up to ${clockTime(shown().tick?.at)}`, ...timelineTable());
 
 function startKeys() {
-  const choose = (seconds) => () => {
-    setRange(seconds);
-    redraw();
-  };
   const acts = {
-    "/": find, "?": help, p: toggleHold, t: showTable, 1: choose(60), 5: choose(300), 0: choose(900),
+    "/": find, "?": help, p: toggleHold, t: showTable, 1: () => setRange(60), 5: () => setRange(300), 0: () => setRange(900),
     k: () => openTab("keys"), i: () => openTab("inspect"), s: () => openTab("simulate"),
   };
   document.addEventListener("keydown", (event) => {
@@ -155,7 +151,7 @@ export function unlock() {
 }
 
 function startToken(connect) {
-  onSubmit($("token-form"), () => {
+  $("token-form").onsubmit = submitting(() => {
     setToken($("token").value.trim(), $("keep-token").checked);
     $("token").value = "";
     fill($("token-problem"));
@@ -164,6 +160,7 @@ function startToken(connect) {
   onClick("who", () => {
     setToken("", false);
     lock({ status: 401 });
+    connect(); // It ends the socket that the token opened.
   });
 }
 

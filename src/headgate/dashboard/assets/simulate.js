@@ -2,7 +2,7 @@
 
 import { send, wordsFor } from "./api.js";
 import { drawTimeline } from "./chart.js";
-import { $, el, field, fill, icon, onSubmit } from "./dom.js";
+import { $, el, field, fill, icon, submitting } from "./dom.js";
 import { algorithmName, capitalised, clockTime, short, shortName, whole } from "./format.js";
 import { announce, now, state } from "./state.js";
 import { closeUp } from "./timeline.js";
@@ -111,12 +111,15 @@ export const stopSimulation = () => running?.stop();
 
 export const isSimulating = () => running !== null;
 
+const isSent = (shape) => running?.shape === shape;
+const mayNotSend = (shape) => !state.hello.simulator || (running !== null && !isSent(shape)); // The one that runs keeps the focus.
+
 function shapeButton([shape, [name, about]], at) {
   const { words, algorithm, isDone } = story.results[shape] ?? {};
-  const [isRunning, isOwn] = [running?.shape === shape, shape === "own"];
+  const [isRunning, isOwn] = [isSent(shape), shape === "own"];
   return el(`button.sim${isRunning ? ".running" : isDone ? ".done" : ""}`, {
     "data-testid": `sim-${shape}`, "data-algorithm": algorithm, "aria-expanded": isOwn ? String(isOwnOpen) : null,
-    disabled: !state.hello.simulator || (running !== null && !isRunning), onclick: () => (isOwn ? toggleOwn() : run(shape)),
+    disabled: mayNotSend(shape), onclick: () => (isOwn ? toggleOwn() : run(shape)),
   }, el("span.mark", isDone ? icon("ok") : isOwn ? "+" : at + 1), el("span.what", el("b", name), el("div.sub", about)), el("span.result", algorithm && icon(algorithm), words && ` ${words}`));
 }
 
@@ -128,8 +131,9 @@ function toggleOwn() {
 /** What the form holds stays: writing the same again changes nothing that was typed. */
 function ownForm() {
   const fields = OWN.map(([name, label, value, max]) => field(name, label, { type: "number", min: 1, max, value, required: true }));
-  const form = el("form.box", { hidden: !isOwnOpen }, el("div.fields", fields), el("button.main", { type: "submit" }, "Send it"));
-  return onSubmit(form, (values) => run("own", Object.fromEntries(Object.entries(values).map(([name, value]) => [name, Number(value)]))));
+  const button = el("button.main", { type: "submit", disabled: mayNotSend("own") }, isSent("own") ? "Sending …" : "Send it");
+  const send = (values) => run("own", Object.fromEntries(Object.entries(values).map(([name, value]) => [name, Number(value)])));
+  return el("form.box", { hidden: !isOwnOpen, onsubmit: submitting(send) }, el("div.fields", fields), button);
 }
 
 function startOver() {

@@ -1,6 +1,6 @@
 // What the page knows, for all of its parts.
 
-import { $, set } from "./dom.js";
+import { $ } from "./dom.js";
 import { History } from "./history.js";
 
 export const state = {
@@ -36,10 +36,8 @@ export function lastSecond() {
 
 export const mayOperate = () => ["operator", "admin"].includes(state.hello?.you?.role);
 
-/** The button, disabled for those who may not use it. */
-export function forOperators(button) {
-  return set(button, { disabled: !mayOperate(), title: mayOperate() ? null : "needs an operator token" });
-}
+/** Attributes of a button that only some may use. */
+export const forOperators = () => ({ disabled: !mayOperate(), title: mayOperate() ? null : "needs an operator token" });
 
 /** Which node the figures are about, when they are about one alone. */
 export const seenAlone = () => (shown().tick?.seen === "node" ? `on ${state.hello?.node ?? "this node"}` : "");

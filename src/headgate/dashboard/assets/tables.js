@@ -1,7 +1,7 @@
 // Rules, and nodes with what they depend on. Only what is out of the ordinary has colour.
 
 import { drawSpark } from "./chart.js";
-import { $, el, fill, icon, openDialog, set, table, tag } from "./dom.js";
+import { $, el, fill, icon, make, openDialog, table, tag } from "./dom.js";
 import { algorithmName, millis, percent, plural, short } from "./format.js";
 import { shown, state } from "./state.js";
 
@@ -43,8 +43,8 @@ function allRules() {
   const columns = COLUMNS.slice(0, 5);
   const values = [(row) => row.name, (row) => algorithmName(row.algorithm), (row) => row.allowed, (row) => row.all, (row) => row.share];
   let [by, isDown] = [3, true];
-  const filter = el("input", { type: "search", "aria-label": "Filter rules", placeholder: "Filter", oninput: draw });
-  const list = el("div.rules");
+  const filter = make(el("input", { type: "search", "aria-label": "Filter rules", placeholder: "Filter", oninput: draw }));
+  const list = make(el("div.rules"));
   function sort(at) {
     [by, isDown] = [at, by === at ? !isDown : at > 1];
     draw();
@@ -52,10 +52,9 @@ function allRules() {
   function draw() {
     const rows = ruleRows(state.tables).filter((row) => `${row.name} ${row.limit} ${row.algorithm}`.toLowerCase().includes(filter.value.toLowerCase()));
     rows.sort((a, b) => (values[by](a) > values[by](b) ? 1 : -1) * (isDown ? -1 : 1));
-    const heads = columns.map(([title, kind], at) => [el("button", { onclick: () => sort(at) }, title), kind]);
-    const made = table(heads, rows.map((row) => ruleRow(row, false)));
-    [...made.tHead.rows[0].cells].forEach((cell, at) => set(cell, { "aria-sort": at !== by ? "none" : isDown ? "descending" : "ascending" }));
-    fill(list, made);
+    const order = isDown ? "descending" : "ascending";
+    const heads = columns.map(([title, kind], at) => [el("button", { onclick: () => sort(at) }, title), kind, { "aria-sort": at === by ? order : "none" }]);
+    fill(list, table(heads, rows.map((row) => ruleRow(row, false))));
   }
   draw();
   const { total, rows } = state.tables.rules;
@@ -64,7 +63,7 @@ function allRules() {
 
 function nodeRow({ id, address, version, level, note, req_per_sec: rate, p99_us: p99 }) {
   return el("tr", { row: id },
-    el("td", { title: `${id} at ${address}, version ${version}` }, el(`i.dot.${level}`), id, " ", el("span.sub", note)),
+    el("td", { title: `${id} at ${address}, version ${version}` }, el(`i.dot.${level}`), id, el("div.sub", note)),
     el("td.number", rate === null ? "–" : `${short(rate)} /s`), el("td.number", p99 === null ? "–" : `${millis(p99)} ms`));
 }
 
@@ -77,7 +76,7 @@ export function drawTables(colours) {
   const down = nodes.filter((row) => row.state !== "Up").length;
   const parts = (tick.parts ?? []).map(({ name, text, level, details }) => el("div", el("dt", el(`i.dot.${level}`), name), el("dd", { title: details }, text)));
   fill($("nodes"),
-    el("div.title", el("h2", { id: "nodes-title" }, el("b", "Nodes and store")), down ? tag(`${down} down, ${nodes.length - down} up`, ".bad") : el("span.soft", `${nodes.length} of ${tables.nodes.total} up`)),
+    el("div.title", el("h2", el("b", "Nodes and store")), down ? tag(`${down} down, ${nodes.length - down} up`, ".bad") : el("span.soft", `${nodes.length} of ${tables.nodes.total} up`)),
     table([["Node"], ["Requests", ".number"], ["p99", ".number"]], nodes.slice(0, 5).map(nodeRow)), el("dl.parts", parts));
   if (drawn.tables === tables && drawn.colours === colours) return;
   drawn = { tables, colours };
@@ -85,7 +84,7 @@ export function drawTables(colours) {
   const { total } = tables.rules;
   const columns = rows.some((row) => row.gives) ? [...COLUMNS.slice(0, 5), ["Now gives", ".optional-1"]] : COLUMNS;
   fill($("rules"),
-    el("div.title", el("h2", { id: "rules-title" }, el("b", "Rules"), " by denials"), total > 0 && el("button.link.tap", { onclick: allRules }, `All ${plural(total, "rule")}`)),
+    el("div.title", el("h2", el("b", "Rules"), " by denials"), total > 0 && el("button.link.tap", { onclick: allRules }, `All ${plural(total, "rule")}`)),
     rows.length > 0 && table(columns, rows.map((row) => ruleRow(row))), total === 0 && el("p.note", note()));
   for (const { row, lastChild: last } of $("rules").querySelectorAll("tbody tr")) {
     const { hot } = rows.find((one) => one.rule === row);

@@ -5,11 +5,15 @@ import { $, el, fill, icon, set, table } from "./dom.js";
 import { algorithmName, clockTime, duration, plural, sentence, shortName, whole } from "./format.js";
 import { announce, lastSecond, now, shown, state } from "./state.js";
 
-const FLAG = { width: 194, height: 55 }; // The most room that a flag takes.
+// The most room that a flag takes, in pixels. On a phone it has no reason, which would cover the plot.
+const FLAG = [190, 55];
+const SMALL_FLAG = [132, 25];
+const PHONE = 500;
 let cursor = null; // The second that is pointed at.
 let geometry = null;
 let knownEpoch = null;
 let describedAt = -Infinity;
+let redraw = null;
 
 export function drawTimelineCard(colours) {
   if (!state.hello) return;
@@ -46,7 +50,7 @@ function band({ from, to, began, epoch, algorithm, reason }) {
   const [left, right] = [geometry.xOf(from) - AXIS, geometry.xOf(to) - AXIS];
   const name = algorithmName(algorithm);
   return el("li", {
-    row: epoch, title: `${name}, since ${clockTime(began)}: ${reason}`, style: { left: `${left.toFixed(1)}px`, width: `${Math.max(2, right - left).toFixed(1)}px` },
+    row: epoch, title: `${name}, since ${clockTime(began)}: ${reason}`, style: `left: ${left.toFixed(1)}px; width: ${Math.max(2, right - left).toFixed(1)}px`,
     "data-algorithm": algorithm, "data-from": Math.floor(began),
   }, el("div", icon(algorithm), el("b.brief", shortName(algorithm)), el("b.name", name), el("span", reason)));
 }
@@ -55,25 +59,19 @@ function drawHours(from, to) {
   const width = geometry.width - AXIS;
   const { labels, step } = timeLabels(from, to, width);
   const places = labels.map((at) => [clockTime(at).slice(0, step < 60 ? 8 : 5), geometry.xOf(at) - AXIS]).filter(([, x]) => x > 16 && x < width - 16);
-  fill($("hours"), places.map(([label, x]) => el("span", { style: { left: `${x}px` } }, label)));
+  fill($("hours"), places.map(([label, x]) => el("span", { style: `left: ${x}px` }, label)));
 }
 
-/** On the shortest range the last switches say which algorithm decides, and why. Flags that would overlap are stacked. */
+/** On the shortest range the last switches say which algorithm decides, and why, each below the one before. */
 function drawFlags(switches) {
-  const flags = [];
-  for (const one of state.range > 60 ? [] : switches.slice(-3)) {
+  const isSmall = geometry.width < PHONE;
+  const [width, height] = isSmall ? SMALL_FLAG : FLAG;
+  fill($("flags"), state.range === 60 && switches.slice(-3).map((one, lane) => {
     const right = geometry.xOf(one.from);
-    const isLeft = right > geometry.width - FLAG.width && right > geometry.width / 2;
+    const isLeft = right > geometry.width - width && right > geometry.width / 2;
     const x = Math.round(isLeft ? geometry.xOf(one.from - 3) : right); // What called for the switch stays in sight.
-    const begins = isLeft ? x - FLAG.width : x;
-    let lane = 0;
-    while (flags.some((other) => other.lane === lane && Math.abs(other.begins - begins) < FLAG.width)) lane += 1;
-    flags.push({ one, x, isLeft, begins, lane });
-  }
-  fill($("flags"), flags.map(({ one, x, isLeft, lane }) => {
-    const room = Math.min(FLAG.width - 4, isLeft ? x : geometry.width - x);
-    const style = { left: `${x}px`, top: `${2 + FLAG.height * lane}px`, maxWidth: `${room}px` };
-    return el(isLeft ? "p.left" : "p", { "data-algorithm": one.algorithm, style }, el("b", `${clockTime(one.began)} ${shortName(one.algorithm)}`), el("span", one.reason));
+    const style = `left: ${x}px; top: ${2 + height * lane}px; max-width: ${Math.min(width, isLeft ? x : geometry.width - x)}px`;
+    return el(isLeft ? "p.left" : "p", { "data-algorithm": one.algorithm, style }, el("b", `${clockTime(one.began)} ${shortName(one.algorithm)}`), !isSmall && el("span", one.reason));
   }));
 }
 
@@ -92,7 +90,8 @@ function drawTip() {
 function drawEmpty() {
   const isEmpty = shown().tick?.traffic.total_requests === 0 && !state.simulation;
   const command = `curl ${location.origin}/check -H 'Content-Type: application/json' \\\n  -d '{"key": "user:42", "limit": 5, "window": 60}'`;
-  fill(set($("empty"), { hidden: !isEmpty }), el("b", "No requests yet."), el("pre", command), el("p", "or send some: ", el("a", { href: "#simulate" }, "Simulate traffic")));
+  set($("empty"), { hidden: !isEmpty });
+  if (isEmpty) fill($("empty"), el("b", "No requests yet."), el("pre", command), el("p", "or send some: ", el("a", { href: "#simulate" }, "Simulate traffic")));
 }
 
 /** Which algorithm decides, and why. */
@@ -139,7 +138,8 @@ export function timelineTable() {
   ];
 }
 
-export function startTimeline(redraw) {
+export function startTimeline(draw) {
+  redraw = draw;
   const box = $("timeline");
   let spoken = 0;
   const moveTo = (second) => {
@@ -161,10 +161,7 @@ export function startTimeline(redraw) {
     clearTimeout(spoken);
     spoken = setTimeout(() => ($("announcer").textContent = $("tip").innerText), 300);
   });
-  for (const button of rangeButtons) button.addEventListener("click", () => {
-    setRange(Number(button.dataset.range));
-    redraw();
-  });
+  for (const button of rangeButtons) button.addEventListener("click", () => setRange(Number(button.dataset.range)));
   new ResizeObserver(redraw).observe(box);
 }
 
@@ -174,7 +171,7 @@ const rangeButtons = document.querySelectorAll("[data-range]");
 export function setRange(seconds) {
   state.chosenRange = seconds;
   closeUp(0);
-  fitRange();
+  redraw();
 }
 
 /** Show the last minute for so many seconds. */
