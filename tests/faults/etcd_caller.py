@@ -1,8 +1,8 @@
 """A node of the etcd engine that hammers one key, in a process of its own that a test can kill.
 
-`python -m tests.faults.etcd_caller URL LIMIT CALLERS STOP_AT` writes a letter for what happens: `s` when a hit starts, `y` or `n`
-when it is answered, `?` when nobody knows, `e` when it was not decided, and `.` once that many were admitted. Then it
-stays as it is.
+`python -m tests.faults.etcd_caller URL LIMIT CALLERS STOP_AT` writes a letter for what happens: `s` when a hit starts,
+`y` or `n` when it is answered, `?` when nobody knows, `e` when it was not decided, and `.` once that many were
+admitted. Then it stays as it is.
 """
 
 from __future__ import annotations

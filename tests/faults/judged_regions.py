@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate import Request
+from headgate import FixedWindow, Request
 from headgate.errors import HeadgateError
 from headgate.lab.history import load_history
 from headgate.lab.picture import picture
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from headgate import AsyncLimiter, FixedWindow
+    from headgate import AsyncLimiter
     from headgate.lab.verdict import HistoryVerdict
     from headgate.regions.exchange import RegionExchange
 
@@ -41,6 +41,10 @@ rules:
 WITHIN_S = 30.0
 STRAY_PER_MILLE = 1_000
 """On a busy machine a store may miss its 25 ms at any time; a rule that then denies admits nothing over."""
+SETTLED_PER_MILLE = 250
+"""But once a fault is over, the store decides, where other tests run at the same time, too."""
+RECOVERY_S = 5.0
+"""How soon after a fault a store must decide again, there."""
 LAG_US = 1_000_000
 """What regions know of each other is at most so old, while nothing is broken."""
 
@@ -71,10 +75,24 @@ class JudgedRegions(ABC):
     folder: Path
     elsewhere: Counter[str] = field(default_factory=Counter)
     """What regions have admitted besides, of other keys and by other nodes."""
+    shares: Mapping[str, int] = field(default_factory=dict)
+    """Of the limit, where it is split: each region is judged by its own, as its store alone would be."""
 
     @property
     def window_s(self) -> float:
         return self.limit.window_us / 1_000_000
+
+    @property
+    def judged_as(self) -> dict[str, Any]:
+        """What the checker is told of the promise: the one of regions or, where they split a limit, of their stores."""
+        if not self.shares:
+            return {"engine": "regions", "mode": self.needs.mode, "limits": {RULE: self.limit}}
+        limits = {
+            rule_of(region, split=True): FixedWindow(share, self.limit.window_us)
+            for region, share in self.shares.items()
+        }
+        engine = "etcd" if self.needs.on_etcd else "redis"
+        return {"engine": engine, "mode": "exact", "limits": limits}
 
     @abstractmethod
     def cut_off(self, region: str) -> None:
@@ -112,6 +130,8 @@ class JudgedRegions(ABC):
         paces_s: Mapping[str, float],
         windows: int = 2,
         kind: str | None = None,
+        recovery_s: float = RECOVERY_S,
+        settled_per_mille: int = SETTLED_PER_MILLE,
     ) -> tuple[HistoryVerdict, HistoryRun]:
         """Ask in all regions for some windows while something is done to them, and judge what was told."""
         path = self.folder / f"{name}.jsonl"
@@ -119,15 +139,15 @@ class JudgedRegions(ABC):
         lag_us = LAG_US + 2_000_000 * self.needs.clocks_apart
         parameters = {
             "nodes": 1, "regions": 3, "lag_us": lag_us, "drain_us": 2_000_000, "on_error": "closed",
-            "recovery_us": 5_000_000, "stray_per_mille": STRAY_PER_MILLE,
+            "recovery_us": round(recovery_s * 1e6), "stray_per_mille": STRAY_PER_MILLE,
+            "settled_per_mille": settled_per_mille,
         }  # fmt: skip
         with HistoryRecorder(
-            path, engine="regions", mode=self.needs.mode, limits={RULE: self.limit}, epsilon_us=5_000,
-            parameters=parameters, title=name,
+            path, **self.judged_as, epsilon_us=5_000, parameters=parameters, title=name,
         ) as recorder:  # fmt: skip
             self.wait_for_next_window()
             ends = time.monotonic() + windows * self.window_s - 0.02
-            load = Load(str(path), f"{name} hot", ends, self.window_s)
+            load = Load(str(path), f"{name} hot", ends, self.window_s, bool(self.shares))
             clients = self._ask(load, paces_s, recorder, run)
             t0 = monotonic_us()
             act()
@@ -137,7 +157,7 @@ class JudgedRegions(ABC):
             if kind is not None:
                 recorder.fault(kind, name=name, t0=t0, t1=t1, heal=t1)
         self.mend()
-        scene = Scene(load_history(path))
+        run.scene = scene = Scene(load_history(path))
         verdict = judge(scene)
         path.with_suffix(".svg").write_text(picture(scene, verdict, None), encoding="utf-8")
         return verdict, run
@@ -153,6 +173,12 @@ class Load:
     ends: float
     """By the monotonic clock, which all processes share."""
     window_s: float
+    split: bool = False
+
+
+def rule_of(region: str, *, split: bool) -> str:
+    """What a history calls the rule: regions that split a limit have each their own."""
+    return f"{RULE} in {region}" if split else RULE
 
 
 @dataclass
@@ -161,6 +187,8 @@ class HistoryRun:
 
     admitted: dict[int, dict[str, int]] = field(default_factory=dict)
     asked: int = 0
+    scene: Scene = field(init=False)
+    """The history that came of it."""
 
     def note(self, region: str, window: int, *, allowed: bool) -> None:
         self.asked += 1
@@ -195,8 +223,8 @@ async def ask_until(
     off_us = round(clock_s * 1_000_000)
     while time.monotonic() < load.ends:
         fields = {
-            "f": "check", "key": load.user, "rule": RULE, "cost": 1, "region": region,
-            "node": region, "proc": f"{region} {next(_numbers)}",
+            "f": "check", "key": load.user, "rule": rule_of(region, split=load.split), "cost": 1,
+            "region": region, "node": region, "proc": f"{region} {next(_numbers)}",
         }  # fmt: skip
         t0 = monotonic_us() + off_us
         try:

@@ -28,7 +28,7 @@ class Fleet:
 
     nodes: list[subprocess.Popen[str]]
     tallies: list[Path]
-    told: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
 
     def begin(self) -> None:
         """Let all nodes hit."""
@@ -43,7 +43,7 @@ class Fleet:
         for node in self.nodes:
             if node.poll() is None or node.returncode == 0:
                 out, _ = node.communicate(timeout=60)
-                self.told.append(json.loads(out))
+                self.reports.append(json.loads(out))
 
     @staticmethod
     def _say(node: subprocess.Popen[str]) -> None:
@@ -58,17 +58,17 @@ class Fleet:
     @property
     def spans(self) -> list[tuple[int, int]]:
         """When each admission began and ended, in order."""
-        return sorted(map(tuple, chain.from_iterable(one["spans"] for one in self.told)))
+        return sorted(map(tuple, chain.from_iterable(one["spans"] for one in self.reports)))
 
     @property
     def asked(self) -> int:
         """How many hits there were."""
-        return sum(one["asked"] for one in self.told)
+        return sum(one["asked"] for one in self.reports)
 
     @property
     def fairness(self) -> float:
         """Jain's index of what the nodes were admitted: 1 if all got the same."""
-        shares = [len(one["spans"]) for one in self.told]
+        shares = [len(one["spans"]) for one in self.reports]
         return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 

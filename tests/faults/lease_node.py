@@ -1,9 +1,10 @@
 """One node of a fleet that shares a leased limit: a process that hits one key at a steady pace.
 
-`python -m tests.faults.lease_node URL LIMIT KEY HITS_PER_SECOND TALLY`. It says `ready`, begins at a line on its input, and
-ends at the next one or when that is closed. Then it tells what came of it, as JSON: when each hit that was allowed began
-and ended, by the clock that all processes of this machine share, how many were asked for, and by whom they were
-answered. That clock is true also where a test lets the one drift that limiters go by. The file TALLY has the number of hits that were allowed at any time, also if the process is killed.
+`python -m tests.faults.lease_node URL LIMIT KEY HITS_PER_SECOND TALLY`. It says `ready`, begins at a line on its input,
+and ends at the next one or when that is closed. Then it tells what came of it, as JSON: when each hit that was allowed
+began and ended, by the clock that all processes of this machine share, how many were asked for, and by whom they were
+answered. That clock is true also where a test lets the one drift that limiters go by. The file TALLY has the number of
+hits that were allowed at any time, also if the process is killed.
 """
 
 from __future__ import annotations

@@ -33,30 +33,30 @@ def window_of(limit: int) -> FixedWindow:
 class Record:
     """What callers were told, when, and how long it took."""
 
-    told: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
     errors: list[EngineError] = field(default_factory=list)
     allowed_at: list[float] = field(default_factory=list)
 
     @property
     def allowed(self) -> int:
-        return self.told["allowed"]
+        return self.outcomes["allowed"]
 
     @property
     def unknown(self) -> int:
-        return self.told["unknown"]
+        return self.outcomes["unknown"]
 
     def note(self, started: float, outcome: Any) -> None:
         now = time.monotonic()
         self.slowest_s = max(self.slowest_s, now - started)
         if isinstance(outcome, EngineError):
             self.errors.append(outcome)
-            self.told["unknown" if outcome.indefinite else "failed"] += 1
+            self.outcomes["unknown" if outcome.indefinite else "failed"] += 1
         elif outcome:
-            self.told["allowed"] += 1
+            self.outcomes["allowed"] += 1
             self.allowed_at.append(now)
         else:
-            self.told["denied"] += 1
+            self.outcomes["denied"] += 1
 
     def first_allowed_after(self, moment: float) -> float:
         """Seconds from a moment to the next admission."""

@@ -1,4 +1,4 @@
-"""Three regions, each with a real Redis or etcd and a node, and links between them that a test can slow down, cut and repeat."""
+"""Three regions, each with a real store and a node, and links that a test can slow down, cut and repeat."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate import FixedWindow, Request
+from headgate.regions.shares import shares
 from headgate.service.security.tokens import new_token
 from tests.faults.judged_regions import (
     NAMES,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 DELAY_S = {"east north": 0.04, "east west": 0.075, "north west": 0.075}
 """One way between two regions: round trips of 80 and 150 ms."""
+WEIGHTS = {"east": 1, "north": 2, "west": 4}
+"""Of regions that split a limit; others have equal shares."""
 CLOCKS_S = {"east": 0.0, "north": 1.0, "west": -1.0}
 
 
@@ -120,9 +123,13 @@ def region_fleet(
     *,
     limit: int = 90,
     seconds: int = 3,
+    deadline_s: float | None = None,
     **settings: Any,
 ) -> Iterator[RegionFleet]:
-    """Three regions that have rights in the window that runs; `settings` are those of the stores."""
+    """Three regions that have rights in the window that runs; `settings` are those of the stores.
+
+    `deadline_s` is how long a node waits for its store, if not as long as usual.
+    """
     needs = needs or FleetNeeds()
     rules = folder / f"rules-{needs.mode}.yaml"
     rules.write_text(RULES.format(limit=limit, seconds=seconds, mode=needs.mode))
@@ -130,8 +137,13 @@ def region_fleet(
     with contextlib.ExitStack() as stack:
         door, secrets = _door(stack, needs)
         made = RegionFleet(needs, FixedWindow(limit, seconds * 1_000_000), folder)
+        if needs.mode == "split":
+            made.shares = shares(limit, WEIGHTS)
+            secrets["region_weights"] = tuple(f"{name}={n}" for name, n in WEIGHTS.items())
         for name in NAMES:
             store, url = _store(stack, needs, name, settings)
+            if deadline_s is not None:
+                url += f"?deadline={deadline_s:g}"
             ways = {
                 other: stack.enter_context(Link(ports[other])) for other in NAMES if other != name
             }

@@ -1,4 +1,4 @@
-"""A storm of interrupts, in a process of its own: a timer whose handler raises at random moments, as Ctrl-C and time limits do.
+"""A storm of interrupts in a process of its own: a timer whose handler raises at random moments, as Ctrl-C does.
 
 `python -m tests.faults.storm URL ROUNDS` prints what it saw as JSON; a crash shows in how it ends.
 """
@@ -23,18 +23,18 @@ TTL = 0.5
 LIMITS = [FixedWindow(1_000_000 + number, LONG_US) for number in range(7)]
 
 
-class StormError(BaseException):
+class InterruptedCall(BaseException):
     """What the handler raises."""
 
 
-def rage(rounds: int, act: Any, longest_s: float) -> Counter[str]:
+def interrupt_at_random(rounds: int, act: Any, longest_s: float) -> Counter[str]:
     """Do something again and again, interrupted at random moments; how it went."""
     chance = random.Random(rounds)
     armed = False
 
     def strike(*_: object) -> None:
         if armed:
-            raise StormError
+            raise InterruptedCall
 
     signal.signal(signal.SIGALRM, strike)
     told: Counter[str] = Counter()
@@ -46,7 +46,7 @@ def rage(rounds: int, act: Any, longest_s: float) -> Counter[str]:
                 told[act(number)] += 1
             finally:
                 armed = False
-        except StormError:
+        except InterruptedCall:
             told["interrupted"] += 1
         except EngineError as error:
             told[str(error)] += 1
@@ -67,7 +67,7 @@ def hits(url: str, rounds: int) -> dict[str, Any]:
             decision = engine.bind(limit)(f"key {number % 5}", 1 + number % 4)
         return "right" if decision.limited_by is limit and decision.allowed else "WRONG"
 
-    told = rage(rounds, act, 0.002)
+    told = interrupt_at_random(rounds, act, 0.002)
     began = time.monotonic()
     answers: list[Any] = []
     threads = [
@@ -91,7 +91,7 @@ def slots(url: str, rounds: int) -> dict[str, Any]:
         with many.slot(ttl=TTL):
             return "held"
 
-    told = rage(rounds, act, 0.004)
+    told = interrupt_at_random(rounds, act, 0.004)
     stayed = many.stats().count
     time.sleep(1.5 * TTL)  # What was never let go expires; the store's clock is real.
     left = many.stats().count

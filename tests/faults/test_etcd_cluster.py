@@ -7,21 +7,22 @@ import contextlib
 import itertools
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 
 from headgate import Decision, EngineError, FixedWindow, TokenBucket
 from headgate.engines.remote.engine import AsyncRemoteEngine
 from tests.servers.clock import MovableClock
-from tests.servers.etcd import Etcd, etcd
-from tests.servers.fixtures import installed
+from tests.servers.fixtures import on_etcd_versions
 from tests.servers.process import HOST, free_ports, wait_until
 from tests.service.running import Service, service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from tests.servers.etcd import Etcd
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
@@ -29,14 +30,9 @@ CLUSTERS = itertools.count(1)
 DAY_US = 86_400_000_000
 KEYS = [f"key{number}" for number in range(20)]
 LIMIT = FixedWindow(400, DAY_US)
+Recorded: TypeAlias = "Callable[[str, object], None]"
 PAUSE_S = 0.02
 """Between two calls of a caller, so that no key is used up before the end."""
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Etcd]:
-    with installed(), etcd(3) as started:
-        yield started
 
 
 class Nodes:
@@ -77,9 +73,8 @@ class Nodes:
 
 
 @pytest.fixture
-def nodes(servers: Etcd) -> Iterator[Nodes]:
-    servers.heal()
-    started = Nodes(servers)
+def nodes(etcd_cluster: Etcd) -> Iterator[Nodes]:
+    started = Nodes(etcd_cluster)
     with started.stack:
         yield started
 
@@ -160,7 +155,10 @@ class Load:
             assert self.admitted[key] + self.unknown[key] >= LIMIT.limit, f"{key} lost some"
 
 
-def test_a_killed_node_is_replaced_and_nothing_is_lost_or_doubled(nodes: Nodes) -> None:
+@on_etcd_versions()
+def test_a_killed_node_is_replaced_and_nothing_is_lost_or_doubled(
+    nodes: Nodes, record_property: Recorded
+) -> None:
     for _ in range(3):
         nodes.start()
     nodes.wait_until_shared(3)
@@ -176,12 +174,16 @@ def test_a_killed_node_is_replaced_and_nothing_is_lost_or_doubled(nodes: Nodes) 
 
     asyncio.run(load.run(kill))
     load.check()
-    print(f"taken over within {killed[0]:.2f} s, longest wait {load.longest_s:.2f} s")  # noqa: T201
+    record_property("taken_over_s", round(killed[0], 2))
+    record_property("longest_wait_s", round(load.longest_s, 2))
     # The port refuses, so nobody waits for the end of the lease.
     assert killed[0] < 4.0
 
 
-def test_nodes_join_and_leave_under_load_and_no_call_is_unsure(nodes: Nodes) -> None:
+@on_etcd_versions(always=True)
+def test_nodes_join_and_leave_under_load_and_no_call_is_unsure(
+    nodes: Nodes, record_property: Recorded
+) -> None:
     nodes.start()
     nodes.start()
     nodes.wait_until_shared(2)
@@ -198,10 +200,11 @@ def test_nodes_join_and_leave_under_load_and_no_call_is_unsure(nodes: Nodes) -> 
 
     asyncio.run(load.run(change))
     load.check()
-    print(f"longest wait {load.longest_s:.2f} s")  # noqa: T201
+    record_property("longest_wait_s", round(load.longest_s, 2))
     assert not sum(load.unknown.values())
 
 
+@on_etcd_versions()
 def test_a_stopped_node_answers_nothing_that_another_has_given(nodes: Nodes) -> None:
     """It hangs past its lease with its connections open, and goes on later."""
     for _ in range(3):
@@ -226,6 +229,7 @@ def test_a_stopped_node_answers_nothing_that_another_has_given(nodes: Nodes) -> 
     load.check()
 
 
+@on_etcd_versions()
 def test_a_node_whose_clock_is_ahead_hands_out_no_time(nodes: Nodes, tmp_path: Path) -> None:
     """A bucket of one an hour, emptied at one owner, is empty at the next, whose wall clock is an hour ahead."""
     ahead = MovableClock(tmp_path)
@@ -254,6 +258,7 @@ def test_a_node_whose_clock_is_ahead_hands_out_no_time(nodes: Nodes, tmp_path: P
     assert asyncio.run(admitted()) == 0
 
 
+@on_etcd_versions()
 def test_clocks_of_nodes_that_step_by_seconds_give_nothing_away(
     nodes: Nodes, tmp_path: Path
 ) -> None:

@@ -30,6 +30,8 @@ TIMES = int(os.environ.get("HEADGATE_KILLS", "2"))
 """How often each fault is tried; a campaign asks for more."""
 LIMIT, REACHED = 1_000, 950
 UNCONFIRMED = 50
+LEASED = f"&consistency=leased&unconfirmed={UNCONFIRMED}&flush_ms=100&flush_events=1000"
+"""Answers at once, and writes late, so that a fault meets as much as may be unconfirmed."""
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +128,7 @@ def test_an_owner_killed_amid_calls_loses_none_and_doubles_none(url: str, _: int
 
 @pytest.mark.parametrize("_", range(TIMES))
 def test_a_killed_leased_owner_loses_no_more_than_was_unconfirmed(url: str, _: int) -> None:
-    mode = f"&consistency=leased&unconfirmed={UNCONFIRMED}&flush_ms=100&flush_events=1000"
-    with caller(url + mode, 8, REACHED) as node:
+    with caller(url + LEASED, 8, REACHED) as node:
         node.listen(until=".")
         node.kill()
         left = what_is_left(url)
@@ -144,6 +145,36 @@ def test_a_killed_leader_of_etcd_costs_nothing(servers: Etcd, url: str, _: int) 
         servers.heal()
         node.kill()
         assert what_is_left(url) == 0
+
+
+@pytest.mark.parametrize("_", range(TIMES))
+def test_a_killed_leader_of_etcd_costs_a_leased_owner_no_more_than_was_unconfirmed(
+    servers: Etcd, url: str, _: int
+) -> None:
+    """Its owner dies before the next leader is elected: nobody can write what was not confirmed."""
+    with caller(url + LEASED, 8, REACHED) as node:
+        node.listen(until="y", times=REACHED)
+        servers.kill_leader()
+        node.kill()
+        assert node.said["y"] == REACHED
+        left = what_is_left(url)
+        servers.heal()
+        assert LIMIT - REACHED <= left <= LIMIT - REACHED + UNCONFIRMED
+
+
+@pytest.mark.parametrize("_", range(TIMES))
+def test_a_leased_owner_that_outlives_a_leader_of_etcd_gives_no_more_than_was_unconfirmed(
+    servers: Etcd, url: str, _: int
+) -> None:
+    """It answers until too much is unconfirmed, waits for the next leader, and goes on."""
+    with caller(f"{url}{LEASED}&deadline=20", 8, LIMIT + 1) as node:
+        node.listen(until="y", times=REACHED)
+        servers.kill_leader()
+        node.listen(until=".")
+        servers.heal()
+        node.kill()
+        given = node.said["y"] + what_is_left(url)
+        assert LIMIT - node.said["?"] <= given <= LIMIT + UNCONFIRMED
 
 
 def test_an_owner_that_was_stopped_past_its_lease_answers_nothing_more(url: str) -> None:

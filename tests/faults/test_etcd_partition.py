@@ -11,7 +11,8 @@ import pytest
 from headgate import FixedWindow
 from tests.faults.campaign.etcd_fleet import DAY_US, etcd_fleet, wait_until_shared
 from tests.faults.campaign.fleet import NODES
-from tests.servers.fixtures import installed
+from tests.servers.etcd import etcd_program
+from tests.servers.fixtures import installed, on_etcd_versions
 from tests.servers.process import wait_until
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ DAY_S = DAY_US // 1_000_000
 WITHIN_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def three_machines() -> Iterator[Fleet]:
+@pytest.fixture
+def three_machines(etcd_version: str) -> Iterator[Fleet]:
     with contextlib.ExitStack() as stack:
         with installed():
-            made = stack.enter_context(etcd_fleet("machines", "fallback"))
+            program = etcd_program(etcd_version)
+            made = stack.enter_context(etcd_fleet("machines", "fallback", program=program))
         yield made
 
 
@@ -56,6 +58,7 @@ def answers_by(node: FaultNode, source: str) -> bool:
     return all(ask(node, f"{source} {begun} {at}")["source"] == source for at in range(20))
 
 
+@on_etcd_versions()
 def test_a_minority_gives_its_share_and_the_majority_stays_exact(three_machines: Fleet) -> None:
     """And it comes back by itself: what it gave is charged, and it decides with the others again."""
     fleet = three_machines

@@ -111,7 +111,7 @@ def test_a_request_over_both_passes_or_fails_as_a_whole(url: str) -> None:
     asyncio.run(story())
 
 
-def test_when_one_etcd_is_gone_the_other_half_goes_on_and_it_comes_back(
+def test_when_one_etcd_is_gone_the_other_half_keeps_working_and_it_comes_back(
     both: tuple[Etcd, Etcd], url: str
 ) -> None:
     async def story() -> None:

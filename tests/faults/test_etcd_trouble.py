@@ -1,4 +1,4 @@
-"""etcd in trouble: out of space, compacted, restarted, with a slow leader. What callers are told, and that counts stay right."""
+"""etcd out of space, compacted, restarted, with a slow leader: what callers are told, and that counts stay right."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 
 from headgate import AsyncLimiter, Decision, EngineError, FixedWindow
 from headgate.engines.etcd.aio import AsyncEtcdEngine
-from tests.servers.etcd import Etcd, etcd
-from tests.servers.fixtures import installed
+from tests.servers.etcd import Etcd, etcd, etcd_program
+from tests.servers.fixtures import installed, on_etcd_versions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -26,15 +26,13 @@ FALLBACK = "5/day"
 QUOTA = 4 * 1024 * 1024
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[Etcd]:
-    with installed(), etcd(3) as started:
-        yield started
+@pytest.fixture
+def servers(etcd_cluster: Etcd) -> Etcd:
+    return etcd_cluster
 
 
 @pytest.fixture
 def url(servers: Etcd) -> str:
-    servers.heal()
     return f"etcd://{servers.hosts}/t{next(CLUSTERS)}?ttl=3&shards=8"
 
 
@@ -94,50 +92,57 @@ class Hammer:
         await self.engine.aclose()
 
 
-def test_out_of_space_nothing_is_decided_and_it_comes_back_when_there_is_room() -> None:
-    with installed(), etcd(1, options=("--quota-backend-bytes", str(QUOTA))) as full:
-
-        async def story() -> None:
-            hammer = Hammer(f"etcd://{full.hosts}/full?ttl=3&shards=8")
-            assert await hammer.call()
-            full.fill()
-            assert await hammer.call() is None  # In a commit that etcd may take yet.
-            assert await hammer.call() is None
-            assert (hammer.unknown, hammer.refused) == (1, 1)  # The second was not even decided.
-            assert hammer.longest_s < 3
-            gauges = hammer.engine.nodes.gauges()
-            assert gauges["etcd_refused_total"] > 0
-            assert gauges["etcd_joined_total"] == 1  # It stays where it is.
-            full.make_room()
-            await hammer.until_it_answers()
-            assert hammer.engine.nodes.gauges()["etcd_joined_total"] == 1
-            await hammer.use_up()
-
-        asyncio.run(story())
+@pytest.fixture
+def full(etcd_version: str) -> Iterator[Etcd]:
+    """A server with little room."""
+    options = ("--quota-backend-bytes", str(QUOTA))
+    with installed(), etcd(1, options=options, program=etcd_program(etcd_version)) as started:
+        yield started
 
 
-def test_out_of_space_a_fallback_answers_and_the_store_is_asked_again_by_itself() -> None:
-    with installed(), etcd(1, options=("--quota-backend-bytes", str(QUOTA))) as full:
+@on_etcd_versions()
+def test_out_of_space_nothing_is_decided_and_it_comes_back_when_there_is_room(full: Etcd) -> None:
+    async def story() -> None:
+        hammer = Hammer(f"etcd://{full.hosts}/full?ttl=3&shards=8")
+        assert await hammer.call()
+        full.fill()
+        assert await hammer.call() is None  # In a commit that etcd may take yet.
+        assert await hammer.call() is None
+        assert (hammer.unknown, hammer.refused) == (1, 1)  # The second was not even decided.
+        assert hammer.longest_s < 3
+        gauges = hammer.engine.nodes.gauges()
+        assert gauges["etcd_refused_total"] > 0
+        assert gauges["etcd_joined_total"] == 1  # It stays where it is.
+        full.make_room()
+        await hammer.until_it_answers()
+        assert hammer.engine.nodes.gauges()["etcd_joined_total"] == 1
+        await hammer.use_up()
 
-        async def story() -> None:
-            url = f"etcd://{full.hosts}/fallback?ttl=3&shards=8&deadline=0.5"
-            limiter = AsyncLimiter(url, on_error="fallback", nodes=1)
-            assert (await limiter.hit("key", FALLBACK)).context.source == "engine"
-            full.fill()
-            told = [await limiter.hit("key", FALLBACK) for _ in range(12)]
-            assert {one.context.source for one in told[1:]} == {"fallback"}
-            assert 1 <= sum(one.allowed for one in told) <= 5
-            full.make_room()
-            ends = time.monotonic() + 30
-            while (await limiter.hit("other", FALLBACK)).context.source != "engine":
-                assert time.monotonic() < ends, "the store is not asked again"
-                await asyncio.sleep(0.1)  # The breaker tries now and then.
-            await limiter.aclose()
-
-        asyncio.run(story())
+    asyncio.run(story())
 
 
-def test_compacted_behind_its_back_a_cluster_goes_on_and_shards_still_move(
+@on_etcd_versions()
+def test_out_of_space_a_fallback_answers_and_the_store_is_asked_again_by_itself(full: Etcd) -> None:
+    async def story() -> None:
+        url = f"etcd://{full.hosts}/fallback?ttl=3&shards=8&deadline=0.5"
+        limiter = AsyncLimiter(url, on_error="fallback", nodes=1)
+        assert (await limiter.hit("key", FALLBACK)).context.source == "engine"
+        full.fill()
+        told = [await limiter.hit("key", FALLBACK) for _ in range(12)]
+        assert {one.context.source for one in told[1:]} == {"fallback"}
+        assert 1 <= sum(one.allowed for one in told) <= 5
+        full.make_room()
+        ends = time.monotonic() + 30
+        while (await limiter.hit("other", FALLBACK)).context.source != "engine":
+            assert time.monotonic() < ends, "the store is not asked again"
+            await asyncio.sleep(0.1)  # The breaker tries now and then.
+        await limiter.aclose()
+
+    asyncio.run(story())
+
+
+@on_etcd_versions()
+def test_a_cluster_survives_a_foreign_compaction_and_shards_still_move(
     servers: Etcd, url: str
 ) -> None:
     """Watches break off when their revision is gone; the map is read again, and the next owner finds everything."""
@@ -202,6 +207,7 @@ def test_all_servers_restarted_at_once_cost_no_unit(servers: Etcd, url: str) -> 
     asyncio.run(story())
 
 
+@on_etcd_versions()
 def test_a_slow_leader_makes_callers_wait_and_no_unit_is_lost_or_doubled(
     servers: Etcd, url: str
 ) -> None:

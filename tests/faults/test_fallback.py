@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import AsyncLimiter, EngineError, Limiter
+from headgate import AsyncLimiter, Concurrency, EngineError, Limiter
+from headgate.charge import Charge, ChargeSet
 from headgate.guards.stack import fallback_of
 from tests.faults.load import window_of
 from tests.servers.fixtures import on_flavours
@@ -26,7 +27,7 @@ from tests.service.raw import Raw, post
 from tests.service.running import service
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.servers.redis import RedisServer
@@ -69,7 +70,7 @@ def broken(server: RedisServer, link: Link, fault: str) -> Iterator[None]:
                 link.reset()
 
 
-class Told:
+class Outcomes:
     """What callers were told."""
 
     def __init__(self) -> None:
@@ -95,8 +96,11 @@ class Threads:
     def hit(self, key: str) -> Any:
         return self.limiter.hit(key, LIMIT)
 
-    def load(self, key: str, seconds: float) -> Told:
-        told, ends = Told(), time.monotonic() + seconds
+    def call(self, verb: Callable[[Any], Any]) -> Any:
+        return verb(self.limiter.engine)
+
+    def load(self, key: str, seconds: float) -> Outcomes:
+        told, ends = Outcomes(), time.monotonic() + seconds
 
         def keep_asking() -> None:
             while time.monotonic() < ends:
@@ -139,8 +143,11 @@ class Tasks(Threads):
     def hit(self, key: str) -> Any:
         return self.run(self.async_limiter.hit(key, LIMIT))
 
-    def load(self, key: str, seconds: float) -> Told:
-        told, ends = Told(), time.monotonic() + seconds
+    def call(self, verb: Callable[[Any], Any]) -> Any:
+        return self.run(verb(self.async_limiter.engine))
+
+    def load(self, key: str, seconds: float) -> Outcomes:
+        told, ends = Outcomes(), time.monotonic() + seconds
 
         async def keep_asking() -> None:
             while time.monotonic() < ends:
@@ -169,7 +176,7 @@ class Tasks(Threads):
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", [Threads, Tasks])
-def test_every_answer_is_in_time_a_share_is_held_and_the_store_is_told(
+def test_every_answer_is_in_time_shares_hold_and_the_store_is_charged_later(
     redis_server: RedisServer, fault: str, kind: type[Threads]
 ) -> None:
     """Runs under load for a second, and waits for the recovery."""
@@ -187,11 +194,36 @@ def test_every_answer_is_in_time_a_share_is_held_and_the_store_is_told(
             assert node.guard.breaker.is_open
             assert node.guard.breaker.openings == openings + 1
         wait_until(lambda: node.hit("other").source == "engine", "the store decides again")
-        wait_until(lambda: not node.guard.local.owes, "the store has been told")
+        wait_until(lambda: not node.guard.local.has_debts, "the store has been told")
         used = 90 - node.hit("k").remaining - 1
         known = 0 if fault == "killed" else counted  # One that was killed has forgotten.
         # What may have been charged already, because its answer came too late, is charged again.
         assert used >= known + told.by_source["fallback", True]
+        node.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
+@pytest.mark.parametrize("given", ["slot", "reservation"])
+@pytest.mark.parametrize("kind", [Threads, Tasks])
+def test_what_is_given_back_to_a_store_that_hangs_is_queued_in_time(
+    redis_server: RedisServer, kind: type[Threads], given: str
+) -> None:
+    """Its caller is the first to notice the outage, and waits for no longer than a decision takes."""
+    limit, token = Concurrency(4, 60_000_000) if given == "slot" else LIMIT, "token"
+    reserve_us = 0 if given == "slot" else 60_000_000
+    request = ChargeSet((Charge("k", limit, 4),), reserve_us=reserve_us, token=token)
+    with Link(redis_server.port) as link:
+        node = kind(link.url, on_error="fallback", nodes=NODES)
+        assert node.call(lambda engine: engine.decide([request]))[0].source == "engine"
+        with broken(redis_server, link, "stopped"):
+            began = time.monotonic()
+            if given == "slot":
+                node.call(lambda engine: engine.release("k", limit, token))
+            else:
+                assert node.call(lambda engine: engine.settle(token, 0))
+            assert time.monotonic() - began < DEADLINE_S + SLACK_S
+        wait_until(lambda: not node.guard.local.has_debts, "the store has been told")
+        assert node.call(lambda engine: engine.usage("k", limit)).used == 0
         node.close()
 
 
@@ -290,7 +322,7 @@ def test_other_answers_come_at_once_once_the_store_is_given_up(
 
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
-def test_the_service_goes_on_says_so_and_comes_back(
+def test_the_service_keeps_answering_reports_the_outage_and_recovers(
     redis_server: RedisServer, tmp_path: Path, fault: str
 ) -> None:
     """Two nodes under load for some seconds; each admits half of a limit while the store is away."""
@@ -310,7 +342,10 @@ def test_the_service_goes_on_says_so_and_comes_back(
                 "the nodes have met",
             )
             for _ in range(2):
-                wait_until(lambda node=node: node.check("warm")["source"] == "engine", "it is warm")  # type: ignore[misc]
+                wait_until(
+                    lambda node=node: node.check("warm")["source"] == "engine",  # type: ignore[misc]
+                    "it is warm",
+                )
         wait_until(lambda: len(list(tmp_path.glob("members-*.json"))) == 2, "both remember")
         time.sleep(1.1)  # The next beat tells each of them of both.
 
@@ -346,8 +381,8 @@ def _is_well(node: Service) -> bool:
     return bool(node.ask("GET", "/health")[2]["status"] == "ok")
 
 
-def _load_service(port: int, check: dict[str, Any], seconds: float) -> Told:
-    told, ends = Told(), time.monotonic() + seconds
+def _load_service(port: int, check: dict[str, Any], seconds: float) -> Outcomes:
+    told, ends = Outcomes(), time.monotonic() + seconds
     with Raw(port) as raw:
         while time.monotonic() < ends:
             began = time.monotonic()

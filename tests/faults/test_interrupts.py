@@ -66,7 +66,7 @@ def test_hiredis_is_given_bytes_only(monkeypatch: pytest.MonkeyPatch) -> None:
         packing.packed_command((b"SET", 1.5))
 
 
-def test_nobody_else_asks_hiredis_to_pack() -> None:
+def test_no_other_code_packs_with_hiredis() -> None:
     sources = Path(packing.__file__).parents[2].rglob("*.py")
     users = [path.name for path in sources if "pack_command(" in path.read_text("utf-8")]
     assert "packing.py" in users

@@ -67,7 +67,7 @@ def unspent(running: Service) -> int:
 
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_was_not_spent_goes_back_when_a_service_is_told_to_end(
+def test_unspent_units_are_returned_when_a_service_shuts_down(
     redis_server: RedisServer, tmp_path: Path, workers: int
 ) -> None:
     """Under load until the end: the store then counts what callers were given, and nothing more."""

@@ -110,8 +110,10 @@ def test_five_nodes_share_one_key_and_use_all_of_it(
         report(f"{limit!r}: {figures}, Jain {five.fairness:.4f}")
         assert excess(limit, five) <= 0
         assert five.fairness >= 0.9
-        if five.asked < 0.9 * 10_000 * seconds:  # The machine was too busy to offer so many.
-            return
+        if five.asked < 0.9 * 10_000 * seconds:
+            pytest.skip(
+                f"only {five.asked / seconds:,.0f} hits a second were offered: the machine is too busy"
+            )
         if use >= 0.97 and five.asked >= calls * hits_per_call:
             return
         missed.append(figures)
@@ -170,7 +172,7 @@ def test_a_node_that_was_stopped_spends_nothing_that_has_expired(redis_server: R
             time.sleep(0.45)  # Until its lease is over, and mostly its window.
             two.nodes[0].send_signal(signal.SIGCONT)
         two.end()
-    assert two.told[0]["sources"]["lease allows"] > 100
+    assert two.reports[0]["sources"]["lease allows"] > 100
     assert excess(limit, two) <= 0
 
 
@@ -207,7 +209,7 @@ def test_the_wall_clock_of_a_node_does_not_matter(step_s: int, tmp_path: Path) -
             time.sleep(0.4)  # Of load.
             clock.step(step_s)
         two.end()
-    assert two.told[0]["sources"]["lease allows"] > 100
+    assert two.reports[0]["sources"]["lease allows"] > 100
     assert excess(limit, two) <= 0
 
 
@@ -234,7 +236,7 @@ def test_a_clock_that_drifts_by_a_tenth_gives_nothing_away(
         time.sleep(3.0)  # Of load.
         three.end()
     # With a slow clock few hits come in time: 11 to 99 of a thousand on a quiet machine.
-    assert three.told[0]["sources"]["lease allows"] > 0
+    assert three.reports[0]["sources"]["lease allows"] > 0
     assert excess(limit, three) <= 0
 
 

@@ -1,4 +1,4 @@
-"""Callers who give up while their request is being tried again: nothing that they asked for happens behind their back."""
+"""Callers who give up while their request is tried again: nothing that they asked for happens behind their back."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_callers_resume_when_sentinel_has_a_new_master(redis_sentinel: SentinelG
         # Now spend the rest: the limit must hold on the new master, but for what was never replicated.
         hit: Any = engine.bind(limit)
         while await hit("key", 1):
-            record.told["allowed"] += 1
+            record.outcomes["allowed"] += 1
         await engine.aclose()
         over = record.allowed - limit.limit
         report(
@@ -82,7 +82,9 @@ def test_a_demoted_master_with_live_connections_is_left_for_the_new_one(
         time.sleep(0.5)  # Of load, for callers to resume in.
     engine.close()
     resumed_s = record.first_allowed_after(known)
-    report(f"resumed {resumed_s:.3f} s after the new master was known, told {dict(record.told)}")
+    report(
+        f"resumed {resumed_s:.3f} s after the new master was known, told {dict(record.outcomes)}"
+    )
     assert resumed_s < RESUME_S
     assert record.allowed_at[-1] > known
 
@@ -100,7 +102,9 @@ def test_a_sentinel_that_hangs_or_died_does_not_stop_anyone(redis_sentinel: Sent
 
 
 @on_flavours("redis_cluster", "redis-7.0")
-def test_a_dead_cluster_master_is_replaced_and_nobody_else_notices(redis_cluster: Cluster) -> None:
+def test_a_dead_cluster_master_is_replaced_without_affecting_other_slots(
+    redis_cluster: Cluster,
+) -> None:
     async def main() -> None:
         engine = AsyncRedisEngine(f"{redis_cluster.url}?deadline=0.5")
         slot = slot_of_key(engine, "key")
@@ -138,7 +142,7 @@ def test_a_dead_cluster_master_is_replaced_and_nobody_else_notices(redis_cluster
 
 
 @on_flavours("redis_cluster", "redis-7.0")
-def test_a_slot_that_moves_under_load_counts_nobody_twice(redis_cluster: Cluster) -> None:
+def test_a_slot_that_moves_under_load_charges_no_request_twice(redis_cluster: Cluster) -> None:
     async def main() -> None:
         engine = AsyncRedisEngine(redis_cluster.url)
         slot = slot_of_key(engine, "key")

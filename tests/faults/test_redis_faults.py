@@ -194,7 +194,7 @@ def test_an_engine_may_start_before_its_server(caller: Callable[[str], Both]) ->
 
 
 @one_flavour
-def test_a_killed_server_under_load_loses_nobody(redis_server: RedisServer) -> None:
+def test_a_killed_server_under_load_leaves_no_caller_waiting(redis_server: RedisServer) -> None:
     """Callers in flight are told that they may have been charged, and everyone else for sure."""
 
     async def main() -> None:
@@ -225,7 +225,7 @@ def test_a_killed_server_under_load_loses_nobody(redis_server: RedisServer) -> N
 
 
 @one_flavour
-def test_a_lost_reply_is_counted_once_and_told_as_unknown(
+def test_a_lost_reply_is_counted_once_and_reported_as_indefinite(
     redis_server: RedisServer, caller: Callable[[str], Both]
 ) -> None:
     with Link(redis_server.port) as link:
@@ -253,7 +253,7 @@ def test_lost_replies_under_load_never_charge_twice(redis_server: RedisServer) -
             await engine.aclose()
             assert link.replies_lost == 10
         ledger = used(redis_server.url, "key", PLENTY) - 1
-        assert record.told["failed"] == 0
+        assert record.outcomes["failed"] == 0
         assert record.unknown >= 10
         assert record.allowed < ledger <= record.allowed + record.unknown
 
@@ -399,7 +399,7 @@ def test_a_server_that_is_still_loading_is_waited_for(caller: Callable[[str], Bo
 
 
 @one_flavour
-def test_a_busy_script_of_somebody_else_is_waited_for(
+def test_a_foreign_busy_script_is_waited_for(
     redis_server: RedisServer, caller: Callable[[str], Both]
 ) -> None:
     redis_server.config_set(busy_reply_threshold=20)
@@ -436,7 +436,7 @@ def test_a_server_without_room_for_clients_refuses_and_later_serves(
 
 
 @one_flavour
-def test_replies_torn_into_single_bytes_reach_the_one_who_asked(redis_server: RedisServer) -> None:
+def test_replies_split_into_single_bytes_reach_their_callers(redis_server: RedisServer) -> None:
     """Every caller has a limit of its own, and what remains of it names the reply."""
 
     async def main() -> None:
@@ -478,7 +478,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
-def test_what_is_no_reply_is_an_error_and_never_an_answer(
+def test_a_malformed_reply_is_an_error_and_never_an_answer(
     garbage: bytes, caller: Callable[[str], Both]
 ) -> None:
     with _answering(garbage) as port:

@@ -1,6 +1,6 @@
 """Limits that regions keep by escrow, on real servers: all together never admit more, and hardly less.
 
-Three regions, each with a Redis of its own, and links with round trips of 80 and 150 ms.
+Three regions, each with a Redis or an etcd of its own, and links with round trips of 80 and 150 ms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.regions.escrow_guard import window_of
 from headgate.service.node import Node
 from headgate.service.settings import Settings
 from tests.faults.campaign.region_faults import REGION_FAULTS, run_region_fault
-from tests.faults.judged_regions import RULES, WITHIN_S
+from tests.faults.judged_regions import RULES, WITHIN_S, FleetNeeds
 from tests.faults.region_fleet import RegionFleet, region_fleet
 from tests.servers.fixtures import installed
 from tests.servers.process import wait_until
@@ -40,8 +40,18 @@ def regions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegionFleet]:
         yield made
 
 
+@pytest.fixture(params=["Redis", "etcd"])
+def regions_on(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RegionFleet]:
+    """Regions that count in Redis, or in etcd."""
+    if request.param == "Redis":
+        yield request.getfixturevalue("regions")
+        return
+    with installed(), region_fleet(tmp_path, FleetNeeds(on_etcd=True), limit=LIMIT) as made:
+        yield made
+
+
 @pytest.mark.slow
-def test_hardly_a_unit_is_left_where_it_is_not_wanted(regions: RegionFleet) -> None:
+def test_hardly_a_unit_is_left_where_it_is_not_wanted(regions_on: RegionFleet) -> None:
     """All requests come in one region, which has a third of the limit. Slow: windows of 3 s on the real clock.
 
     Other tests run beside it, and a store that waits for its turn denies: so it may take several tries.
@@ -49,7 +59,7 @@ def test_hardly_a_unit_is_left_where_it_is_not_wanted(regions: RegionFleet) -> N
     used: list[float] = []
     for number in range(TRIES):
         name = f"skewed {number}"
-        verdict, run = regions.run(name, lambda: None, paces_s={"east": 0.01}, windows=2)
+        verdict, run = regions_on.run(name, lambda: None, paces_s={"east": 0.01}, windows=2)
         assert verdict.holds, verdict.findings
         assert max(run.totals()) <= LIMIT
         used.append(sum(run.totals()) / (LIMIT * len(run.totals())))
@@ -70,7 +80,7 @@ def test_a_fault_between_regions_admits_nothing_over(
 
 
 @pytest.mark.slow
-def test_the_rights_of_a_dead_region_are_the_others_when_somebody_takes_them_back(
+def test_the_rights_of_a_dead_region_go_to_the_others_once_taken_back(
     regions: RegionFleet,
 ) -> None:
     """Slow: it counts for windows that begin five seconds later."""

@@ -68,7 +68,7 @@ def two_nodes(redis_server: RedisServer) -> Iterator[TwoNodes]:
         store.close()
 
 
-class Told(NamedTuple):
+class Outcomes(NamedTuple):
     """What callers were told."""
 
     outcomes: Counter[str]
@@ -77,7 +77,7 @@ class Told(NamedTuple):
 
 async def hammer(
     engine: AsyncRemoteEngine, key: str, halfway: Callable[[], None], units: int = 1_300
-) -> Told:
+) -> Outcomes:
     """Ask for more than there is from many tasks; when a third was asked for, something happens."""
     hit: Any = engine.bind(LIMIT)
     outcomes: Counter[str] = Counter()
@@ -102,13 +102,13 @@ async def hammer(
     async with asyncio.TaskGroup() as group:
         for _ in range(TASKS):
             group.create_task(caller())
-    return Told(outcomes, longest_s)
+    return Outcomes(outcomes, longest_s)
 
 
 def test_a_node_that_is_killed_costs_what_was_in_flight_and_nothing_else(
     two_nodes: TwoNodes,
 ) -> None:
-    async def story() -> Told:
+    async def story() -> Outcomes:
         engine = AsyncRemoteEngine(f"{two_nodes.url}?deadline=5")
         await engine.usage("key", LIMIT)
         told = await hammer(engine, "key", lambda: two_nodes.of(engine).kill())
@@ -127,7 +127,7 @@ def test_a_node_that_is_killed_costs_what_was_in_flight_and_nothing_else(
 def test_nodes_that_are_restarted_one_by_one_cost_nothing(two_nodes: TwoNodes) -> None:
     """SIGTERM: a node says that it is about to end before it ends, and nobody is told of an error."""
 
-    async def story() -> Told:
+    async def story() -> Outcomes:
         engine = AsyncRemoteEngine(f"{two_nodes.url}?deadline=10")
         await engine.usage("key", LIMIT)
         told = await hammer(engine, "key", lambda: two_nodes.of(engine).interrupt())
@@ -142,7 +142,7 @@ def test_nodes_that_are_restarted_one_by_one_cost_nothing(two_nodes: TwoNodes) -
 def test_a_node_that_falls_silent_is_left_for_another(two_nodes: TwoNodes) -> None:
     """SIGSTOP: its connections stay open. Who waits is told at its deadline; then the other node is asked."""
 
-    async def story() -> tuple[Told, Told]:
+    async def story() -> tuple[Outcomes, Outcomes]:
         engine = AsyncRemoteEngine(f"{two_nodes.url}?deadline=1")
         await engine.usage("key", LIMIT)
         silent = two_nodes.of(engine)
@@ -159,7 +159,7 @@ def test_a_node_that_falls_silent_is_left_for_another(two_nodes: TwoNodes) -> No
     assert yes <= two_nodes.used("key") <= 1_000
 
 
-def test_threads_of_blocking_limiters_go_on_with_the_other_node(two_nodes: TwoNodes) -> None:
+def test_threads_of_blocking_limiters_continue_with_the_other_node(two_nodes: TwoNodes) -> None:
     engine = RemoteEngine(f"{two_nodes.url}?deadline=5")
     hit = engine.bind(LIMIT)
     hit("key", 1)

@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,18 +82,18 @@ def live(url: str) -> Iterator[LiveRules]:
     live.close()
 
 
-class Vandal:
+class ConflictingWriter:
     """Changes rules with another tool: deletes them, raises them ten thousandfold, breaks them."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._dice = random.Random(SEED)
+        self._rng = random.Random(SEED)
         self.limits: dict[str, int] = dict.fromkeys(NAMES, 10)
         """What the source holds; 0 stands for a malformed rule."""
 
-    def strike(self) -> None:
-        name = self._dice.choice(NAMES)
-        self._put(name, self._dice.choice([None, 0, 1, 10, 1_000, 100_000]))
+    def write_garbage(self) -> None:
+        name = self._rng.choice(NAMES)
+        self._put(name, self._rng.choice([None, 0, 1, 10, 1_000, 100_000]))
 
     def end(self) -> None:
         """Mend what is malformed, and delete so many rules at once that a guard would object."""
@@ -106,9 +107,22 @@ class Vandal:
             if self.limits.pop(name, None) is not None:
                 by_another_tool(self._url, name, None)
             return
-        bad = self._dice.choice(MALFORMED)
+        bad = self._rng.choice(MALFORMED)
         by_another_tool(self._url, name, document(name, limit) if limit else bad)
         self.limits[name] = limit
+
+
+def test_a_rule_that_is_deleted_while_all_are_read_spoils_no_later_read(
+    zookeeper_server: ZooKeeper,
+) -> None:
+    url = fresh_url(zookeeper_server)
+    with a_store(url) as store:
+        push(store, dict.fromkeys(NAMES[:2], 10))
+    with a_store(url) as store:
+        reading: Any = store
+        reading._require_connection()
+        assert reading._fetch([NAMES[0], "deleted", NAMES[1]]) is None
+        assert sorted(store.read().documents) == NAMES[:2]
 
 
 @pytest.mark.slow  # A node sleeps past its session, and a leader dies.
@@ -125,7 +139,7 @@ def test_all_nodes_end_with_what_the_source_holds(
         for follower in followers:
             stack.callback(follower.close)
         wait_until(lambda: all(one.lines() for one in followers), "they follow", within_s=20)
-        vandal = Vandal(url)
+        writer = ConflictingWriter(url)
         began = time.monotonic()
         followers[1].process.send_signal(signal.SIGSTOP)
         for change in range(CHANGES):
@@ -137,22 +151,22 @@ def test_all_nodes_end_with_what_the_source_holds(
             if change % 20 in {5, 15}:
                 doze = signal.SIGSTOP if change % 20 == 5 else signal.SIGCONT
                 followers[3].process.send_signal(doze)
-            vandal.strike()
+            writer.write_garbage()
         time.sleep(max(0.0, 4.0 - (time.monotonic() - began)))  # Past every session.
-        vandal.end()
+        writer.end()
         followers[1].process.send_signal(signal.SIGCONT)
         documents = store.read().documents
-        assert {name: document(name, limit) for name, limit in vandal.limits.items()} == documents
+        assert {name: document(name, limit) for name, limit in writer.limits.items()} == documents
         for follower in followers:
             wait_until(
-                lambda one=follower: one.lines()[-1]["limits"] == vandal.limits,  # type: ignore[misc]
-                f"a node has {vandal.limits}",
+                lambda one=follower: one.lines()[-1]["limits"] == writer.limits,  # type: ignore[misc]
+                f"a node has {writer.limits}",
                 within_s=90,
             )
         assert "looks like a mistake" in followers[1].lines()[-1]["alarm"]
 
 
-def test_a_malformed_rule_stays_as_it_was_and_every_other_goes_on_changing(
+def test_a_malformed_rule_keeps_its_previous_version_while_others_update(
     url: str, live: LiveRules
 ) -> None:
     for limit, bad in enumerate(MALFORMED, 11):
@@ -181,7 +195,7 @@ def test_a_source_whose_root_is_gone_is_lost_and_found_again(url: str, live: Liv
     wait_until(lambda: live.alarm is None, "all is well")
 
 
-def test_an_empty_source_is_followed_once_somebody_says_that_it_is_meant(
+def test_an_empty_source_is_followed_once_it_is_confirmed_as_intended(
     url: str, live: LiveRules
 ) -> None:
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""Rules on real servers while the leader dies and a node is stopped past its session: nothing is lost, nothing goes back.
+"""Rules on real servers while the leader dies and a node is stopped past its session: nothing is lost.
 
 `HEADGATE_RULE_CHANGES=2000` makes the long run; `-s` shows how long changes took to arrive.
 """

@@ -50,7 +50,7 @@ def as_user(url: str, name: str, password: str = PASSWORD) -> str:
 # ZooKeeper
 
 
-def test_anybody_may_write_to_znodes_without_an_owner_and_that_is_a_warning(
+def test_znodes_that_anybody_may_write_to_cause_a_warning(
     zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = fresh_url(zookeeper_server)
@@ -62,7 +62,7 @@ def test_anybody_may_write_to_znodes_without_an_owner_and_that_is_a_warning(
     assert "may change its rules; set a user and a password" in caplog.text
 
 
-def test_a_private_znode_is_closed_to_strangers(
+def test_a_private_znode_is_closed_to_other_users(
     zookeeper_server: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(1)

@@ -1,7 +1,8 @@
 """Histories made on a clock of their own: many callers, answers that come late or not at all, and one exact limiter.
 
-Every call begins, is carried out, and ends, at moments drawn at random. Calls are carried out one after the other by the real
-algorithms, so a history made here is one that an exact engine could have left behind; a checker that finds fault with it is wrong.
+Every call begins, is carried out, and ends, at moments drawn at random. Calls are carried out one after the other by
+the real algorithms, so a history made here is one that an exact engine could have left behind; a checker that finds
+fault with it is wrong.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Defects, planted on purpose: each is a limiter with one mistake that was made somewhere, and a run that brings it out.
+"""Planted defects: each is a limiter with one mistake that was made somewhere, and a run that brings it out.
 
-`PLANTED` has them by the number and the words of the list that the checker is held to. Each is called with a seed, and with
-`clean=True` does the very same without the mistake: the checker must find the one, and must not find the other. Numbers 17 and 18 are
-about merging regions, which do not exist yet.
+`PLANTED` has them by the number and the words of the list that the checker is held to. Each is called with a seed, and
+with `clean=True` does the very same without the mistake: the checker must find the one, and must not find the other.
+Numbers 17 and 18 are about regions that merge: `test_region_simulator.py` plants them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class Store:
         return self.versions[key]
 
 
-def told(book: Book, call: Call, answer: Any, version: int, now_us: int, **more: Any) -> None:
+def record_answer(
+    book: Book, call: Call, answer: Any, version: int, now_us: int, **more: Any
+) -> None:
     book.note(call, "allow" if answer[0] else "deny", answer, ver=version, now_us=now_us, **more)
 
 
@@ -75,7 +77,7 @@ def get_then_set(seed: int, *, clean: bool = False) -> Book:
         if answer[0]:
             store.states[call.key] = book.limit.decode(book.limit.encode(after))
         store.versions[call.key] = version + 1
-        told(book, call, answer, version + 1, at + EPOCH_US)
+        record_answer(book, call, answer, version + 1, at + EPOCH_US)
     return book
 
 
@@ -90,7 +92,7 @@ def immortal(seed: int, *, clean: bool = False) -> Book:
             count, since = (count, since) if since else (0, now_us)
             count += 1
             answer = (count <= 5, max(0, 5 - count), 0 if count <= 5 else 1_000, 1_000, 0)
-        told(book, call, answer, version, now_us)
+        record_answer(book, call, answer, version, now_us)
     return book
 
 
@@ -118,7 +120,7 @@ def node_clock(seed: int, *, clean: bool = False) -> Book:
     for call in calls:
         skew = 0 if clean else (call.proc % 3) * 150_000
         now_us = call.at + EPOCH_US + skew
-        told(book, call, *store.take(call.key, now_us, call.cost), now_us)
+        record_answer(book, call, *store.take(call.key, now_us, call.cost), now_us)
     return book
 
 
@@ -152,7 +154,7 @@ def floored(seed: int, *, clean: bool = False) -> Book:
         allowed = faded + current + call.cost <= 10
         current += call.cost if allowed else 0
         answer = (allowed, max(0, 10 - faded - current), None, None)
-        told(book, call, answer, store.number(call.key), now_us)
+        record_answer(book, call, answer, store.number(call.key), now_us)
     return book
 
 
@@ -166,7 +168,7 @@ def fourteen_digits(seed: int, *, clean: bool = False) -> Book:
             kept: Any = book.limit.encode(store.states[call.key])
             stamp, backlog = kept
             store.states[call.key] = book.limit.decode((int(float(f"{stamp:.14g}")), backlog))
-        told(book, call, answer, version, now_us)
+        record_answer(book, call, answer, version, now_us)
     return book
 
 
@@ -197,7 +199,7 @@ def retried(seed: int, *, clean: bool = False) -> Book:
             continue
         if lost:
             answer, version = store.take(call.key, now_us, call.cost)
-        told(book, call, answer, version, now_us)
+        record_answer(book, call, answer, version, now_us)
     return book
 
 
@@ -313,9 +315,9 @@ def _outage(seed: int, flaw: str) -> Book:
                 store.states["key"], answer = limit.force(
                     store.states.get("key"), at + EPOCH_US, owed
                 )
-                told(book, force, answer, store.number("key"), at + EPOCH_US)
+                record_answer(book, force, answer, store.number("key"), at + EPOCH_US)
         answer, version = store.take("key", now_us)
-        told(book, call, answer, version, now_us, node=str(node))
+        record_answer(book, call, answer, version, now_us, node=str(node))
     asked = Call(at + 100, at + 100, at + 110, 0, 9, f="ledger")
     used = limit.used(store.states.get("key"), at + 105 + EPOCH_US)
     book.note(asked, "allow", used=used)
@@ -350,7 +352,7 @@ def replica(seed: int, *, clean: bool = False) -> Book:
         store.states[call.key] = book.limit.decode(book.limit.encode(after)) if after else after
         store.versions[call.key] = version + 1
         copies.append((call.at, store.states[call.key], version + 1))
-        told(book, call, answer, version + 1, now_us)
+        record_answer(book, call, answer, version + 1, now_us)
     return book
 
 
@@ -389,7 +391,7 @@ def stale_cache(seed: int, *, clean: bool = False) -> Book:
         answer, version = store.take(call.key, now_us, call.cost)
         if not answer[0]:
             denied_until = call.at + answer[2]
-        told(book, call, answer, version, now_us)
+        record_answer(book, call, answer, version, now_us)
     return book
 
 
@@ -426,7 +428,7 @@ def joined(seed: int, *, clean: bool = False) -> Book:
         name = names[call.key]
         stored = repr(name) if clean else "_".join(name)
         now_us = call.at + EPOCH_US
-        told(book, call._replace(key=repr(name)), *store.take(stored, now_us), now_us)
+        record_answer(book, call._replace(key=repr(name)), *store.take(stored, now_us), now_us)
     return book
 
 
@@ -439,7 +441,7 @@ def cross_slot(seed: int, *, clean: bool = False) -> Book:
         if not clean and call.key == "key 3":
             book.note(call, "allow", source="open")
         else:
-            told(book, call, *store.take(call.key, now_us), now_us)
+            record_answer(book, call, *store.take(call.key, now_us), now_us)
     return book
 
 
@@ -453,7 +455,7 @@ def unknown_as_denied(seed: int, *, clean: bool = False) -> Book:
             book.note(call, "info" if clean else "deny", source="engine" if clean else "closed")
         else:
             assert found is not None
-            told(book, call, *found, now_us)
+            record_answer(book, call, *found, now_us)
     if not clean:
         book.faults.append(Fault("store_slow", START_US, START_US + 60 * SECOND_US))
     return book
@@ -481,7 +483,7 @@ def evicted(seed: int, *, clean: bool = False) -> Book:
             store.states.clear()
             store.versions.clear()
         now_us = call.at + EPOCH_US
-        told(book, call, *store.take(call.key, now_us), now_us)
+        record_answer(book, call, *store.take(call.key, now_us), now_us)
     return book
 
 
@@ -512,7 +514,7 @@ def _rules(seed: int, flaw: str) -> Book:
         store.limit = limits[known[node]]
         now_us = call.at + EPOCH_US
         answer, version = store.take(call.key, now_us)
-        told(book, call, answer, version, now_us, node=f"n{node}", rule_rev=known[node])
+        record_answer(book, call, answer, version, now_us, node=f"n{node}", rule_rev=known[node])
     return book
 
 
@@ -532,7 +534,7 @@ def read_outside(seed: int, *, clean: bool = False) -> Book:
     book, store, calls = plain(SlidingLog(10, 200_000), seed)
     for call in calls:
         now_us = (call.at if clean else call.t0) + EPOCH_US
-        told(book, call, *store.take(call.key, now_us), now_us)
+        record_answer(book, call, *store.take(call.key, now_us), now_us)
     return book
 
 
@@ -561,5 +563,5 @@ def pulled_back(seed: int, *, clean: bool = False) -> Book:
 def _all(book: Book, store: Store, calls: list[Call]) -> Book:
     for call in calls:
         now_us = call.at + EPOCH_US
-        told(book, call, *store.take(call.key, now_us, call.cost), now_us)
+        record_answer(book, call, *store.take(call.key, now_us, call.cost), now_us)
     return book

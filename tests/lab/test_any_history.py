@@ -1,4 +1,4 @@
-"""Whatever a file says, as long as it is a history: the checker gives a verdict and a picture, or refuses it with a reason."""
+"""Whatever a history says, the checker gives a verdict and a picture, or refuses it with a reason."""
 
 from __future__ import annotations
 

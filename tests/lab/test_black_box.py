@@ -81,7 +81,7 @@ def by_status(log: Log) -> Callable[[], tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("locked", [True, False])
-def test_a_strangers_limiter_is_judged_by_its_answers(
+def test_a_foreign_limiter_is_judged_by_its_answers(
     *, locked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "history.jsonl")
@@ -132,8 +132,14 @@ def test_answers_that_never_come_are_unknown_and_refused_connections_are_not(
         return (200, b"") if asked % 7 else (503, b"")
 
     with behind_http(answer) as url:
-        record(str(path), Target(url, method="GET", timeout_s=0.1), Load(requests=20, clients=1), SlidingLog(100, 60_000_000),
-               engine="other", mode="exact")  # fmt: skip
+        record(
+            str(path),
+            Target(url, method="GET", timeout_s=0.1),
+            Load(requests=20, clients=1),
+            SlidingLog(100, 60_000_000),
+            engine="other",
+            mode="exact",
+        )
     types = [one.type for one in load_history(path).operations]
     assert len(types) == 20
     assert types.count("info") >= 4

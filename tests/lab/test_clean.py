@@ -1,4 +1,4 @@
-"""A clean run raises no alarm: thousands of histories that an exact engine could have left behind, of every algorithm."""
+"""A clean run raises no alarm: thousands of histories of every algorithm that an exact engine could have left."""
 
 from __future__ import annotations
 

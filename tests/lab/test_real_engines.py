@@ -132,7 +132,7 @@ def test_threads_and_tasks_on_redis(
             for _ in range(60):
                 t0 = monotonic_us()
                 decision = await hit("key", 2)
-                recorder.told(
+                recorder.decision(
                     decision, f="check", key="key", cost=2, proc=number, t0=t0, t1=monotonic_us()
                 )
 

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.lab.region_simulator import merge, run
+from headgate import FixedWindow
+from headgate.lab.region_simulator import merge, run, split
 from headgate.lab.region_simulator.campaign import simulate_regions
 from headgate.lab.region_simulator.escrow import EscrowStore
 from headgate.lab.region_simulator.merge import MergeRegion, simulate_merge
 from headgate.lab.region_simulator.run import simulate_escrow
+from headgate.lab.region_simulator.split import simulate_split
 from headgate.regions.counters import Charged, Growth, Replica, charges
-from headgate.regions.escrow import EscrowDesk, KeyWindow, Look, RightsGrant, StoreEpoch
+from headgate.regions.escrow import EscrowAccount, KeyWindow, Look, RightsGrant, StoreEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,11 +93,11 @@ class TestPlantedDefects:
     ) -> None:
         """The giver only looks, and takes off nothing."""
 
-        def tells_first(self: EscrowDesk, ask: Any, _now_us: int) -> Any:
+        def tells_first(self: EscrowAccount, ask: Any, _now_us: int) -> Any:
             seen = yield Look(ask.window, self.rights(ask.window))
             return RightsGrant(ask, max(0, seen.left // 2), seen.left)
 
-        monkeypatch.setattr(EscrowDesk, "answer", tells_first)
+        monkeypatch.setattr(EscrowAccount, "answer", tells_first)
         assert is_found()
 
     def test_a_window_that_turns_while_the_store_is_asked(
@@ -103,7 +105,7 @@ class TestPlantedDefects:
     ) -> None:
         """Rights of the window before are taken for those of the next."""
         monkeypatch.setattr(
-            EscrowDesk, "admits", lambda _self, _window, _rights, counted: counted.allowed
+            EscrowAccount, "admits", lambda _self, _window, _rights, counted: counted.allowed
         )
         assert is_found()
 
@@ -165,11 +167,39 @@ class TestPlantedDefectsOfMerging:
     def test_growth_that_is_charged_each_time_it_is_received(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def told(_self: Replica, entries: list[CounterTotal], _now_us: int) -> list[Growth]:
+        def merge_as_told(
+            _self: Replica, entries: list[CounterTotal], _now_us: int
+        ) -> list[Growth]:
             return [Growth(*one) for one in entries]
 
-        monkeypatch.setattr(Replica, "merge", told)
+        monkeypatch.setattr(Replica, "merge", merge_as_told)
         assert are_apart()
+
+
+class TestPlantedDefectsOfSplitting:
+    """Shares that would not add up, and are found."""
+
+    def test_shares_that_are_rounded_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def up(limit: Any, regions: Any) -> Any:
+            total = sum(regions.weights.values())
+            units = -(-limit.limit * regions.weights[regions.here] // total)
+            return FixedWindow(units, split.WINDOW_US)
+
+        monkeypatch.setattr(split, "share_of", up)
+        assert is_found(simulate_split)
+
+    def test_a_region_that_has_the_whole_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(split, "share_of", lambda limit, _regions: limit)
+        assert is_found(simulate_split)
+
+    def test_a_share_that_is_not_admitted_whole(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = FixedWindow.take
+
+        def one_less(self: FixedWindow, state: Any, now_us: int, cost: int) -> Any:
+            return take(FixedWindow(max(0, self.limit - 1), self.window_us), state, now_us, cost)
+
+        monkeypatch.setattr(FixedWindow, "take", one_less)
+        assert any("a share of" in one for n in range(100) for one in simulate_split(n).findings)
 
 
 def are_apart(found: str = "has counted", seeds: int = 100) -> bool:

@@ -1,4 +1,4 @@
-"""Receipts of the memory engine: limits that note, inside the engine's lock, which decision they make and at what time."""
+"""Receipts of the memory engine: limits that note, inside its lock, which decision they make and at what time."""
 
 from __future__ import annotations
 

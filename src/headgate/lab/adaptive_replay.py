@@ -89,7 +89,7 @@ def replay(
     arrivals, at = shape.arrivals, 0
     for second in range(max(1, -int(-shape.seconds // 1))):
         end_us = (second + 1) * US_PER_SECOND
-        chooser.turn(BEGIN_US + second * US_PER_SECOND)  # Also without requests.
+        chooser.end_second(BEGIN_US + second * US_PER_SECOND)  # Also without requests.
         if chooser.choice.epoch != result.choices[-1].epoch:
             since_us = chooser.choice.since_us - BEGIN_US
             result.choices.append(chooser.choice._replace(since_us=since_us))

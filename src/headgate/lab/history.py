@@ -330,7 +330,7 @@ PARAMETER_FIELDS: Final = {
         (
             *("nodes", "regions", "lag_us", "chunk", "lease_us", "unconfirmed", "in_flight"),
             *("state_file_us", "recovery_us", "deadline_us", "margin_us", "drain_us", "cache_us"),
-            "stray_per_mille",
+            *("stray_per_mille", "settled_per_mille"),
         ),
         "whole",
     ),

@@ -8,6 +8,7 @@ from ..algorithms import ALGORITHMS, Calendar, CalendarWindow, Concurrency, Limi
 from ..errors import UsageError
 
 CALENDAR: Final = ("period", "tz", "anchor")
+LONGEST_HOLD_US: Final = 60_000_000
 
 
 def limit_to_json(limit: Limit) -> dict[str, Any]:
@@ -60,3 +61,8 @@ def memory_us(limit: Limit) -> int:
     if isinstance(limit, Concurrency):
         return limit.ttl_us
     return 2 * limit.window_us
+
+
+def hold_us(limit: Limit) -> int:
+    """T of the clock rule: how long a clock that stepped back may hold up a key."""
+    return min(limit.window_us or LONGEST_HOLD_US, LONGEST_HOLD_US)

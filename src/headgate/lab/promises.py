@@ -38,10 +38,15 @@ class PromiseCase(NamedTuple):
     """λΔ: what was admitted shortly before the fault and may be lost; unknown if the lag is not given."""
     step_us: int = 0
     lasts_us: int = 0
+    """How long nodes may be without the store, including the time in which they return to it."""
+    returns_us: int = 0
+    """How long they may take to return, one by one."""
     one_by_one: bool = False
     """Whether nodes may lose the store one by one, so that some still have it while others do not."""
     largest: int = 1
     """The largest cost of any request."""
+    standing: int = 0
+    """What the mode itself adds, without the fault."""
 
     @property
     def whole(self) -> int:
@@ -71,15 +76,15 @@ def _share(case: PromiseCase) -> int:
     whole, nodes, cut_off = case.whole, case.nodes, min(case.cut_off, case.nodes)
     if case.nodes_unknown:
         return case.nodes * case.whole
+    small = whole < nodes
+    shares = min(cut_off, whole) if small else cut_off * (whole // nodes)
     apart = case.one_by_one or cut_off < nodes
-    if whole < nodes:
-        owners = min(cut_off, whole)
-        return owners + (_flowing(case, case.lasts_us) * owners // whole if apart and whole else 0)
-    if not apart:
-        return nodes * (whole // nodes)
-    # While some nodes still have the store, its bucket refills as usual, and the others' shares refill in addition.
-    flowing = min(cut_off, nodes - 1)
-    return cut_off * (whole // nodes) + _flowing(case, case.lasts_us) * flowing // nodes
+    # While some nodes have the store and others do not, its bucket refills as usual, and the others' shares beside it.
+    beside = _flowing(case, case.lasts_us if apart else case.returns_us)
+    beside *= shares if small else min(cut_off, nodes - 1)
+    # While no node has it, it refills all the same, and the first to come back find a full bucket.
+    unasked = 0 if apart else min(whole, _flowing(case, case.lasts_us - case.returns_us))
+    return shares + beside // max(1, min(whole, nodes)) + unasked
 
 
 def _stepped(case: PromiseCase) -> int:
@@ -102,7 +107,9 @@ UNCONFIRMED: Final = ExcessBound(
     "min(unconfirmed, L)", lambda case: min(case.unconfirmed * case.largest, case.whole)
 )
 REGIONS: Final = ExcessBound("(R - 1)·min(L, λ·lag)", lambda case: (case.regions - 1) * _lost(case))
-CUT_REGIONS: Final = ExcessBound("(R - 1)·L", lambda case: (case.regions - 1) * case.whole)
+CUT_REGIONS: Final = ExcessBound(
+    "(R - 1)·L in all", lambda case: max(0, (case.regions - 1) * case.whole - case.standing)
+)
 
 
 @dataclass(frozen=True)

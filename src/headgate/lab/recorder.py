@@ -50,7 +50,7 @@ class HistoryWriter:
         """Write one fault, once it is over."""
         self._write({"fault": kind, **{k: v for k, v in fields.items() if v is not None}})
 
-    def told(
+    def decision(
         self, decision: Decision, *, costs: Mapping[str | None, int] | None = None, **fields: Any
     ) -> None:
         """Write a client's answer; one line for each of several charges, whose costs may differ by rule."""
@@ -138,7 +138,7 @@ class HistoryRecorder(HistoryWriter):
         except HeadgateError as error:
             self.failed(error, t0=t0, t1=monotonic_us(), **fields)
             return None
-        self.told(decision, t0=t0, t1=monotonic_us(), **fields)
+        self.decision(decision, t0=t0, t1=monotonic_us(), **fields)
         return decision
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..algorithms import Concurrency
-from .limits import memory_us, most_at_once
+from .limits import hold_us, memory_us, most_at_once
 from .promises import AWAY, NOTHING, ONE_BY_ONE, ModePromise, PromiseCase, promise_of
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ RECOVERY_US: Final = 1_000_000
 """How long after a fault everything must be back to normal, if the header does not say."""
 CACHE_US: Final = 1_000_000
 """How long a deny cache may miss another node's reset."""
-LONGEST_HOLD_US: Final = 60_000_000
 """The maximum of T in the clock rule."""
 NEVER_BEFORE: Final = -(2**63)
 NEVER_AFTER: Final = 2**63
 TAKES: Final = frozenset(("check", "reserve"))
+CHARGES: Final = frozenset((*TAKES, "force"))
 OF_POLICY: Final = frozenset(("fallback", "open", "closed"))
 """Sources of answers when the store does not answer."""
 ASKED: Final = frozenset(("check", "reserve", "acquire"))
@@ -179,6 +179,9 @@ class Scene:
         self.begin = min(one.t0 for one in history.operations)
         self.end = max(one.t1 for one in history.operations)
         self.recovery_us: int = self.parameters.get("recovery_us", RECOVERY_US)
+        healed = max((self.heal(fault) for fault in self.faults), default=NEVER_BEFORE)
+        self.settled: int = healed + self.recovery_us
+        """From when on everything must be as it was before the faults."""
         self._away: dict[str | None, Times] = {}
         self.trails = self._trails()
 
@@ -215,7 +218,10 @@ class Scene:
     def latest(self, operation: Operation) -> int:
         """The latest moment at which an operation can have been carried out."""
         latest = operation.t1
-        by_share = operation.source in OF_POLICY  # The store is charged when it is back.
+        # The store is charged, or told of a release, when it is back.
+        by_share = operation.source in OF_POLICY or (
+            operation.f == "release" and self.policy != "raise"
+        )
         if by_share:
             latest += self.recovery_us
         if operation.type == "info" or by_share:
@@ -268,9 +274,11 @@ class Scene:
         """When a key was first read after a clock step was corrected."""
         heal = self.heal(step)
         answered = (
-            one for one in trail.operations if one.source == "engine" and one.type != "info"
+            one
+            for one in trail.operations
+            if one.source == "engine" and one.type in ("allow", "deny")
         )
-        return next((one.t1 for one in answered if one.t1 >= heal), heal)
+        return next((one.t1 for one in answered if one.t0 >= heal), heal)
 
     # Spans
 
@@ -310,17 +318,15 @@ class Scene:
         wide = self.header.epsilon_us
         spans = []
         for one in trail.operations:
-            if one.source in OF_POLICY and one.f in TAKES and one.cost > 0:
-                # The store did not answer, but may have carried it out all the same. And a charge for what was admitted
-                # without it is repeated if its outcome is unknown.
-                many = 2 if one.source == "fallback" and one.type == "allow" else 1
-                span = Span(one.t0 - wide, self.latest(one) + wide, many * one.cost, one.line)
-                spans.append(span)
-            if one.type not in ("allow", "info") or one.cost <= 0:
-                continue
-            # Settling may have charged more than was reserved.
-            if one.f in TAKES or one.f in ("force", "lease", "acquire", "settle"):
-                spans.append(Span(one.t0 - wide, self.latest(one) + wide, one.cost, one.line))
+            if one.f in CHARGES and one.source in OF_POLICY:
+                # The store may have carried it out, whatever the caller was told. For what was admitted without it,
+                # it is charged later, and once more if the outcome of that is unknown.
+                many = 3 if one.source == "fallback" and one.type == "allow" else 1
+            else:  # Settling may have charged more than was reserved.
+                counted = one.f in (*CHARGES, "lease", "acquire", "settle")
+                many = int(counted and one.type in ("allow", "info"))
+            if (cost := many * one.cost) > 0:
+                spans.append(Span(one.t0 - wide, self.latest(one) + wide, cost, one.line))
         return spans
 
     def denials(self, trail: Trail) -> list[Operation]:
@@ -393,37 +399,33 @@ class Scene:
         sums = Sums(self._acknowledged(trail) if self.faults else ())
         for fault in self.faults:
             begin, end = self.influence(fault)
-            lag_us = self.parameters.get(
-                "state_file_us" if self.header.engine == "memory" else "lag_us"
-            )
-            before = None if lag_us is None else sums.meeting(begin - lag_us, self.heal(fault))
+            heal = self.heal(fault)
+            lag = "state_file_us" if self.header.engine == "memory" else "lag_us"
+            lag_us = self.parameters.get(lag)
+            before = None if lag_us is None else sums.meeting(begin - lag_us, heal)
             case = self.case(
                 trail,
                 cut_off=fault.nodes or max(1, self.parameters.get("nodes", 1)),
                 before=before,
                 step_us=fault.step_us if fault.step_us > 0 or fault.heal is not None else 0,
                 lasts_us=end - begin,
+                returns_us=end - heal,
                 one_by_one=fault.fault in ONE_BY_ONE,
+                standing=self.standing(trail),
             )
             units = self.promise.bound(fault.fault, self.policy).units(case)
             # The state may be lost in addition.
             if fault.fault in AWAY and self.policy == "fallback":
                 units += self.promise.under.get(fault.fault, NOTHING).units(case)
-            if fault.fault == "clock_step" and not case.step_us:
-                units = 0
             if fault.fault == "clock_step":
+                units = units if case.step_us else 0
                 # Earlier charges may be forgotten while chunks of them are still in use.
                 end = self._first_look(trail, fault) + self.parameters.get("lease_us", 0)
             if isinstance(trail.limit, Concurrency):  # Holders only notice when they renew.
-                end = max(end, self.heal(fault) + trail.limit.ttl_us)
+                end = max(end, heal + trail.limit.ttl_us)
             if units:
                 found.append(Extra(begin, end, units, fault.name or fault.fault))
         return [*found, *trail.levels]
-
-
-def hold_us(limit: Limit) -> int:
-    """T of the clock rule: how long a clock that stepped back may hold up a key."""
-    return min(limit.window_us or LONGEST_HOLD_US, LONGEST_HOLD_US)
 
 
 def slots_of(scene: Scene) -> list[Trail]:

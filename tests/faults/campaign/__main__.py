@@ -1,13 +1,13 @@
 """Run the campaign: `python -m tests.faults.campaign [F1 E3 …] --seeds 3 --out build/faults`; `make faults` does so.
 
-Histories and pictures of all runs are in the folder, with a report as HTML and as JSON. The exit code is 1 if a promise was
-broken or a node crashed; its history is then also in build/faults/broken, to become a test.
+Histories and pictures of all runs are in the folder, with a report as HTML and as JSON. The exit code is 1 if a run was
+BROKEN (a promise, a crash, a recovery that took too long) or LATE (too many answers after their deadline), or was not
+carried out. The history of a run that was broken is then also in build/faults/broken, to become a test.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import shutil
 import subprocess
@@ -22,8 +22,10 @@ from redis.exceptions import RedisError
 
 from tests.faults.campaign.catalogue import FAULTS, fleet_for
 from tests.faults.campaign.region_faults import REGION_FAULTS, regions_for, run_region_fault
+from tests.faults.campaign.region_heals import NUMBER as HEALS, run_heals
 from tests.faults.campaign.report import write_report
-from tests.faults.campaign.run import FaultFigures, run_fault
+from tests.faults.campaign.run import run_fault
+from tests.faults.campaign.terms import exit_code, late_faults
 from tests.servers.machines import NotRootError
 from tests.servers.process import NotInstalledError
 
@@ -31,8 +33,10 @@ if TYPE_CHECKING:
     from tests.faults.campaign.faults import RealFault
     from tests.faults.campaign.fleet import Fleet
     from tests.faults.campaign.region_faults import RegionFault
+    from tests.faults.campaign.terms import FaultFigures
+    from tests.faults.judged_regions import JudgedRegions
 
-ALL = [*FAULTS, *REGION_FAULTS]
+ALL = [*FAULTS, *REGION_FAULTS, HEALS]
 BAR = 30
 
 
@@ -46,40 +50,77 @@ class Campaign:
         self.commit = _commit()
         self.results: list[FaultFigures] = []
         self.failed = 0
-        """Runs that were not carried out."""
+        """Runs that were not carried out, or after which the fleet had to be replaced."""
 
     def break_stores(self, faults: list[RealFault]) -> None:
-        """Faults that need the same fleet; one that cannot be mended is replaced."""
+        """Faults that need the same fleet; one that does not work again after it was mended is replaced."""
         runs = deque((fault, seed) for fault in faults for seed in self._seeds)
         try:
             while runs:
-                with fleet_for(runs[0][0]) as made, contextlib.suppress(TimeoutError):
-                    while runs:
-                        self._break_store(made, *runs.popleft())
+                with fleet_for(runs[0][0]) as made:
+                    works = True
+                    while runs and works:
+                        works = self._break_store(made, *runs.popleft())
         except NotInstalledError as missing:
             self._leave_out([fault.number for fault, _ in runs], missing)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            for fault, seed in runs:
+                self._fail(f"{fault.number} seed {seed} was not carried out: {error!r}")
 
-    def _break_store(self, made: Fleet, fault: RealFault, seed: int) -> None:
+    def _break_store(self, made: Fleet, fault: RealFault, seed: int) -> bool:
+        """One run; whether the fleet works afterwards."""
         try:
             self._note(run_fault(fault, made, seed, self._out, commit=self.commit))
         except (OSError, RuntimeError, TimeoutError, RedisError) as error:
-            words = f"{fault.number} seed {seed} was not carried out: {error!r}"
-            print(words, file=sys.stderr)  # noqa: T201
-            self.failed += 1
-        made.mend()
-        made.wait_until_decided_by_store()
+            self._fail(f"{fault.number} seed {seed} was not carried out: {error!r}")
+        try:
+            made.mend()
+            made.wait_until_decided_by_store()
+        except (OSError, RuntimeError, TimeoutError, RedisError) as error:
+            self._fail(f"after {fault.number} seed {seed} the fleet did not come back: {error!r}")
+            return False
+        return True
+
+    def _fail(self, words: str) -> None:
+        print(words, file=sys.stderr)  # noqa: T201
+        self.failed += 1
 
     def break_regions(self, faults: list[RegionFault]) -> None:
         """Faults between regions that need the same ones; those that kill a node get new regions each time."""
         needs = faults[0].needs
-        runs = [(fault, seed) for fault in faults for seed in self._seeds]
+        runs = deque((fault, seed) for fault in faults for seed in self._seeds)
         try:
-            for together in [[one] for one in runs] if needs.first_node else [runs]:
+            while runs:
                 with regions_for(needs, self._out) as regions:
-                    for fault, seed in together:
-                        self._note(run_region_fault(fault, regions, seed, self._out))
+                    works = True
+                    while runs and works:
+                        works = (
+                            self._break_region(regions, *runs.popleft()) and not needs.first_node
+                        )
         except NotInstalledError as missing:
             self._leave_out([fault.number for fault, _ in runs], missing)
+        except (OSError, RuntimeError, TimeoutError) as error:
+            for fault, seed in runs:
+                self._fail(f"{fault.number} seed {seed} was not carried out: {error!r}")
+
+    def _break_region(self, regions: JudgedRegions, fault: RegionFault, seed: int) -> bool:
+        """One run; whether the regions can be used again."""
+        try:
+            self._note(run_region_fault(fault, regions, seed, self._out))
+        except (OSError, RuntimeError, TimeoutError, AssertionError, RedisError) as error:
+            self._fail(f"{fault.number} seed {seed} was not carried out: {error!r}")
+            return False
+        return True
+
+    def heal_regions(self) -> None:
+        """A hundred cuts in a row, whatever the number of seeds."""
+        try:
+            figures = run_heals(self._out)
+        except NotInstalledError as missing:
+            self._leave_out([HEALS], missing)
+        else:
+            self._note(figures)
+            print(figures.words, file=sys.stderr)  # noqa: T201
 
     def _leave_out(self, numbers: list[str], missing: NotInstalledError) -> None:
         """Say which runs cannot be done here; in CI that is a failure, unless they take root."""
@@ -91,7 +132,9 @@ class Campaign:
     def _note(self, figures: FaultFigures) -> None:
         self.results.append(figures)
         _keep(figures, self._out)
-        _tell(figures, len(self.results), len(self._options.faults) * len(self._seeds))
+        faults = [one for one in self._options.faults if one != HEALS]
+        total = len(faults) * len(self._seeds) + (HEALS in self._options.faults)
+        _tell(figures, len(self.results), total)
 
 
 def main() -> int:
@@ -118,13 +161,27 @@ def main() -> int:
     )
     for _, between_group in groupby(between, key=lambda one: one.needs):
         campaign.break_regions(list(between_group))
+    if HEALS in options.faults:
+        campaign.heal_regions()
     results, failed = campaign.results, campaign.failed
     write_report(results, options.out, commit=campaign.commit, seconds=time.monotonic() - begun)
+    for one in results:
+        for words in one.missed:
+            print(f"{one.verdict} {one.fault} seed {one.seed}: {words}", file=sys.stderr)  # noqa: T201
+    for number, words in late_faults(results).items():
+        print(f"LATE {number}, all seeds: {words}", file=sys.stderr)  # noqa: T201
     if failed:
-        print(f"{failed} runs were not carried out", file=sys.stderr)  # noqa: T201
-    broken = [one for one in results if not one.holds or one.crashes]
-    print(f"{len(results)} runs, {len(broken)} broken; the report is {options.out}/index.html")  # noqa: T201
-    return 1 if broken or failed else 0
+        words = (
+            f"{failed} runs were not carried out, or left a fleet behind that had to be replaced"
+        )
+        print(words, file=sys.stderr)  # noqa: T201
+    broken = sum(one.verdict == "BROKEN" for one in results)
+    late = {*late_faults(results), *(one.fault for one in results if one.too_late)}
+    print(  # noqa: T201
+        f"{len(results)} runs, {broken} broken; {len(late)} faults with too many late answers; "
+        f"the report is {options.out}/index.html"
+    )
+    return exit_code(results, failed)
 
 
 def _commit() -> str:
@@ -136,19 +193,19 @@ def _commit() -> str:
 
 
 def _keep(figures: FaultFigures, folder: Path) -> None:
-    """A history that broke a promise is put aside: it becomes a test."""
-    if not figures.holds:
+    """The history of a run that was broken is put aside: it becomes a test."""
+    if figures.broken:
         (folder / "broken").mkdir(exist_ok=True)
         name = f"{figures.fault}-{figures.seed}.jsonl"
         shutil.copy(folder / name, folder / "broken" / name)
 
 
 def _tell(figures: FaultFigures, done: int, total: int) -> None:
-    verdict = "holds " if figures.holds else "BROKEN"
     line = (
-        f"{figures.fault:>5} seed {figures.seed}  {verdict} {figures.operations:>5} operations  "
-        f"late {figures.late}/{figures.answers} worst {figures.worst_ms:.0f} ms  back after {figures.back_after_ms:.0f} ms  "
-        f"{figures.violations or ''} {figures.crashes or ''}"
+        f"{figures.fault:>5} seed {figures.seed}  {figures.verdict:<6} {figures.operations:>5} operations  "
+        f"late {figures.late}/{figures.answers} worst {figures.worst_ms:.0f} ms  "
+        f"back after {figures.back_after_ms:.0f} ms  "
+        f"{'; '.join(figures.missed)}"
     )
     full = done * BAR // total
     bar = f"[{'#' * full}{'-' * (BAR - full)}] {done}/{total}"

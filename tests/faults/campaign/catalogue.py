@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.faults.campaign import etcd_faults, pressure  # noqa: F401 - they put their faults into the catalogue
+from tests.faults.campaign import (  # They put their faults into the catalogue.
+    etcd_faults,  # noqa: F401
+    node_faults,  # noqa: F401
+    pairs,  # noqa: F401
+    pressure,  # noqa: F401
+)
 from tests.faults.campaign.etcd_fleet import ETCD, etcd_fleet
 from tests.faults.campaign.faults import FAULTS
 from tests.faults.campaign.fleet import fleet

@@ -7,12 +7,15 @@ is away for as long as it likes, nodes give their shares, as the service does by
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headgate.lab.recorder import monotonic_us
 from tests.faults.campaign.etcd_fleet import TTL_S, wait_until_shared
 from tests.faults.campaign.faults import fault, hold
 from tests.faults.campaign.fleet import NODES
+from tests.faults.campaign.node_faults import FROZEN, end_politely
+from tests.faults.campaign.terms import FaultTerms
 
 if TYPE_CHECKING:
     import random
@@ -24,6 +27,16 @@ if TYPE_CHECKING:
 QUOTA = 8 * 1024 * 1024
 UNCONFIRMED = 20
 CLOCK_S = 5.0
+AWAY = FaultTerms(
+    late_per_mille=5,
+    why="callers that wait when etcd goes away all wait for 1 s, and are all answered in one moment, which takes "
+    "longer than 5 ms; so few answers come while it is away that these are more than one in a thousand",
+)
+ELECTION = replace(
+    AWAY,
+    recovery_s=2.0,
+    why=f"etcd first has to elect a leader, which takes up to a second; and {AWAY.why}",
+)
 
 
 def etcd_of(fleet: Fleet) -> Etcd:
@@ -61,7 +74,7 @@ def leased_owner_killed(fleet: Fleet, rng: random.Random) -> None:
     kill_owner(fleet, rng)
 
 
-@on_etcd("E2", "an owner stopped past its lease, and woken", kind="node_stop", exempt=True)
+@on_etcd("E2", "an owner stopped past its lease, and woken", kind="node_stop", terms=FROZEN)
 def owner_stopped(fleet: Fleet, rng: random.Random) -> None:
     chosen = rng.choice(fleet.nodes)
     chosen.running.stop()
@@ -84,7 +97,7 @@ def clocks(fleet: Fleet, rng: random.Random) -> None:
     for _ in range(6):
         _step(rng.choice(fleet.nodes), rng.choice((CLOCK_S, -CLOCK_S)))
         hold(0.2)
-    _leave(fleet.spare)
+    end_politely(fleet.spare)
     for node in (*fleet.nodes, fleet.spare):
         _step(node, 0.0)
 
@@ -100,18 +113,11 @@ def joined_and_left(fleet: Fleet, rng: random.Random) -> None:
     fleet.spare.running.start()
     wait_until_shared(fleet, NODES + 1)
     leaving = rng.choice(fleet.nodes)
-    _leave(leaving)
+    end_politely(leaving)
     wait_until_shared(fleet, NODES, but=leaving)
     leaving.running.start()
-    _leave(fleet.spare)
+    end_politely(fleet.spare)
     wait_until_shared(fleet, NODES)
-
-
-def _leave(node: FaultNode) -> None:
-    node.running.interrupt()
-    code = node.running.wait(30.0)
-    if code:
-        raise RuntimeError(f"{node.name} left with {code}")
 
 
 # etcd.
@@ -148,12 +154,15 @@ def compacted(fleet: Fleet, rng: random.Random) -> None:
         hold(0.1)
     wait_until_shared(fleet, NODES + 1)
     server.compact()
-    _leave(fleet.spare)
+    end_politely(fleet.spare)
     wait_until_shared(fleet, NODES)
 
 
 @on_etcd(
-    "E8", "etcd's servers killed and started again, one by one, and all at once", kind="store_kept"
+    "E8",
+    "etcd's servers killed and started again, one by one, and all at once",
+    kind="store_kept",
+    terms=AWAY,
 )
 def restarted(fleet: Fleet, rng: random.Random) -> None:
     etcd = etcd_of(fleet)
@@ -170,7 +179,7 @@ def restarted(fleet: Fleet, rng: random.Random) -> None:
 
 @on_etcd(
     "E9", "etcd out of space, and room made", kind="store_down", policy="fallback",
-    settings=(("quota_bytes", QUOTA),),
+    settings=(("quota_bytes", QUOTA),), terms=AWAY,
 )  # fmt: skip
 def out_of_space(fleet: Fleet, rng: random.Random) -> None:
     etcd = etcd_of(fleet)
@@ -179,7 +188,7 @@ def out_of_space(fleet: Fleet, rng: random.Random) -> None:
     etcd.make_room()
 
 
-@on_etcd("E10", "etcd without a majority", kind="store_down", policy="fallback")
+@on_etcd("E10", "etcd without a majority", kind="store_down", policy="fallback", terms=ELECTION)
 def no_majority(fleet: Fleet, rng: random.Random) -> None:
     away = rng.sample(etcd_of(fleet).nodes, 2)
     for server in away:
@@ -191,7 +200,7 @@ def no_majority(fleet: Fleet, rng: random.Random) -> None:
 
 @on_etcd(
     "E11", "one machine of three, with an etcd server and a node, cut off from the others", kind="partition",
-    topology="machines", policy="fallback",
+    topology="machines", policy="fallback", terms=ELECTION,
 )  # fmt: skip
 def machine_cut_off(fleet: Fleet, rng: random.Random) -> list[dict[str, Any]]:
     """Until its lease has ended, its keys are answered by the shares of all; then by its own alone, and only there."""

@@ -54,12 +54,15 @@ def etcd_fleet(
     *,
     quota_bytes: int = 0,
     unconfirmed: int = 0,
+    program: str | None = None,
 ) -> Iterator[Fleet]:
-    """Servers and nodes; with `unconfirmed` so many answers may be given before etcd has them."""
+    """Servers and nodes; with `unconfirmed` so many answers may be given before etcd has them.
+
+    `program` is another etcd than the one that is installed.
+    """
     mode = "leased" if unconfirmed else "exact"
     terms = FleetTerms(
-        "etcd", mode, LONG_LIMITS, epsilon_us=20_000, recovery_s=2.0, drain_us=6_000_000,
-        settle_s=2.0, unconfirmed=unconfirmed,
+        "etcd", mode, LONG_LIMITS, epsilon_us=20_000, drain_us=6_000_000, unconfirmed=unconfirmed,
     )  # fmt: skip
     quota = ("--quota-backend-bytes", str(quota_bytes)) if quota_bytes else ()
     options = ("--pre-vote", *quota)
@@ -68,7 +71,9 @@ def etcd_fleet(
         if topology == "machines":
             made.machines = stack.enter_context(machines(NODES))
         placed = made.machines.all if made.machines is not None else []
-        made.etcd = stack.enter_context(etcd(NODES, options=options, machines=placed))
+        made.etcd = stack.enter_context(
+            etcd(NODES, options=options, machines=placed, program=program)
+        )
         made.engine = (
             f"etcd://{made.etcd.hosts}/c{next(CLUSTERS)}?shards={SHARDS}&ttl={TTL_S}&consistency={mode}"
             + (f"&unconfirmed={unconfirmed}" if unconfirmed else "")

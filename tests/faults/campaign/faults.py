@@ -1,4 +1,4 @@
-"""The faults of the campaign, by their numbers: what is broken, for how long, how it is mended, and what a history calls it.
+"""The faults of the campaign, by their numbers: what is broken, for how long, and how it is mended.
 
 Each is a function that is given a fleet and a generator of random numbers. It breaks something, waits, mends it, and
 returns when it is mended; what it calls itself in the history, and how many nodes it cuts off, is said with it.
@@ -7,9 +7,6 @@ returns when it is mended; what it calls itself in the history, and how many nod
 from __future__ import annotations
 
 import contextlib
-import os
-import resource
-import signal
 import threading
 import time
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
+from tests.faults.campaign.terms import USUAL
 from tests.servers.network import OTHER_SIDE
 from tests.servers.process import wait_until
 from tests.servers.redis.server import wait_until_answered
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.faults.campaign.fleet import Fleet
-
+    from tests.faults.campaign.terms import FaultTerms
 
 MAX_LAG_S = 4
 """How long a master without its replicas takes writes where a split is tested: longer than it takes to replace it."""
@@ -41,13 +39,13 @@ class RealFault:
     words: str
     act: Callable[[Fleet, random.Random], dict[str, Any] | list[dict[str, Any]] | None]
     """Breaks and mends; returns what else is to be said of it: which node it was, how far a clock stepped. A list, if
-    it is several faults in a row."""
+    it is several faults."""
     topology: str = "standalone"
     kind: str = "store_down"
     nodes: int | None = None
     """How many nodes it cuts off; all of them if this is not said."""
-    exempt: bool = False
-    """Whether it stops the node itself, so that late answers are no fault of it."""
+    terms: FaultTerms = USUAL
+    """What is asked of its runs besides the promise."""
     settings: tuple[tuple[str, Any], ...] = ()
     engine: str = ""
     """Options in the URL that nodes reach the store by."""
@@ -368,96 +366,3 @@ def unnamed(fleet: Fleet, rng: random.Random) -> None:
             link.reset()
         hold(1.0)
     fleet.name_server.write_text("")
-
-
-# Nodes and clocks.
-
-
-@fault("F23", "a node killed, and started again", kind="node_kill", nodes=1)
-def node_killed(fleet: Fleet, rng: random.Random) -> dict[str, Any]:
-    chosen = rng.choice(fleet.nodes)
-    node = chosen.running
-    node.kill()
-    hold(rng.uniform(0.2, 1.0))
-    node.start()
-    return {"node": chosen.name}
-
-
-@fault("F24", "a node stopped for 1 to 3 s", kind="node_stop", nodes=1, exempt=True)
-def node_stopped(fleet: Fleet, rng: random.Random) -> dict[str, Any]:
-    chosen = rng.choice(fleet.nodes)
-    node = chosen.running
-    node.stop()
-    hold(rng.choice((1.0, 3.0)))
-    node.resume()
-    return {"node": chosen.name}
-
-
-@fault(
-    "F25",
-    "a node's event loop blocked for half a second, three times",
-    kind="node_stop",
-    nodes=1,
-    exempt=True,
-)
-def stalled(fleet: Fleet, rng: random.Random) -> dict[str, Any]:
-    chosen = rng.choice(fleet.nodes)
-    node = chosen.running
-    for _ in range(3):
-        os.kill(node.pid, signal.SIGUSR1)
-        hold(0.8)
-    return {"node": chosen.name}
-
-
-@fault("F26", "a rolling restart: every node ends on SIGTERM and starts again", kind="node_kill")
-def rolled(fleet: Fleet, rng: random.Random) -> None:
-    for node in rng.sample(fleet.nodes, len(fleet.nodes)):
-        node.running.interrupt()
-        node.running.wait(20.0)
-        node.running.start()
-
-
-@fault("F27", "the store's clock set 1 s or 1 h forward, and back", kind="clock_step")
-def clock_forward(fleet: Fleet, rng: random.Random) -> dict[str, Any]:
-    assert fleet.store.clock is not None
-    step_s = rng.choice((1.0, 3600.0))
-    fleet.store.clock.step(step_s)
-    hold(rng.uniform(0.5, 1.5))
-    fleet.store.clock.step(-step_s)
-    return {"step_us": round(step_s * 1e6)}
-
-
-@fault("F27b", "the store's clock set 1 s or 1 h back, and forward again", kind="clock_step")
-def clock_back(fleet: Fleet, rng: random.Random) -> dict[str, Any]:
-    assert fleet.store.clock is not None
-    step_s = rng.choice((1.0, 3600.0))
-    fleet.store.clock.step(-step_s)
-    hold(rng.uniform(0.5, 1.5))
-    fleet.store.clock.step(step_s)
-    return {"step_us": round(-step_s * 1e6)}
-
-
-@fault("F40", "a node without file descriptors for new connections", kind="other", nodes=1)
-def no_files(fleet: Fleet, rng: random.Random) -> dict[str, Any]:
-    chosen = rng.choice(fleet.nodes)
-    node = chosen.running
-    soft, hard = resource.prlimit(node.pid, resource.RLIMIT_NOFILE)
-    in_use = len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
-    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (in_use, hard))
-    try:
-        hold(rng.uniform(1.0, 2.0))
-    finally:
-        resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (soft, hard))
-    return {"node": chosen.name}
-
-
-@fault(
-    "F44", "two at once: one node cut off, and Redis killed without its state", kind="store_restart"
-)
-def two_at_once(fleet: Fleet, rng: random.Random) -> None:
-    link = rng.choice(fleet.links)
-    link.blackhole()
-    hold(rng.uniform(0.2, 0.6))
-    killed_empty(fleet, rng)
-    hold(rng.uniform(0.0, 0.3))
-    link.mend()

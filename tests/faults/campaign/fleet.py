@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -13,15 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.engines.redis.sync import RedisEngine
 from headgate.engines.remote.engine import RemoteEngine
-from tests.faults.campaign.client import LIMITS
+from tests.faults.campaign.client import LEASED_LIMITS, LEASED_WINDOW_S, LIMITS, rules_of
 from tests.faults.campaign.node import (
+    LATE_MS,
     NAME,
     NAME_SERVER,
+    ON_TIME_MS,
+    PATIENT_ON_TIME_MS,
     NodeFigures,
     new_figures,
     read_figures,
     reset_worst,
 )
+from tests.servers.clock import MovableClock
 from tests.servers.link import Link
 from tests.servers.network import OTHER_SIDE, Network, own_network
 from tests.servers.process import HOST, free_ports, wait_until
@@ -34,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headgate import Limit
-    from tests.servers.clock import MovableClock
     from tests.servers.etcd import Etcd
     from tests.servers.machines import Machine, Machines
 
@@ -53,6 +57,8 @@ class FaultNode:
     clock: MovableClock | None = None
     machine: Machine | None = None
     resp_port: int = 0
+    drifts: bool = False
+    """Whether it measures time by a clock that is too fast or too slow."""
 
     def read(self) -> NodeFigures:
         return read_figures(self.figures)
@@ -77,11 +83,9 @@ class FleetTerms:
     limits: Mapping[str, Limit] = field(default_factory=lambda: LIMITS)
     epsilon_us: int = 5_000
     """Clients, nodes and the store read one clock, at different moments."""
-    recovery_s: float = 1.0
     drain_us: int = 2_000_000
-    settle_s: float = 1.0
-    """From when a fault is mended until everything has to be as before."""
     unconfirmed: int = 0
+    lease_us: int = 0
 
 
 @dataclass
@@ -187,11 +191,20 @@ def fleet(
     engine: str = "",
     *,
     by_name: bool = False,
+    leased: bool = False,
+    drift_per_mille: int = 0,
     **settings: Any,
 ) -> Iterator[Fleet]:
-    """A store of this topology with three nodes; `settings` are those of the store."""
+    """A store of this topology with three nodes; `settings` are those of the store.
+
+    With `leased`, nodes take units in chunks. The clock of the first node can count so many milliseconds in a second.
+    """
     with contextlib.ExitStack() as stack:
         made = Fleet([], policy=policy, engine=engine)
+        if leased:
+            made.terms = FleetTerms(
+                mode="leased", limits=LEASED_LIMITS, lease_us=LEASED_WINDOW_S * 1_000_000 // 20
+            )
         if by_name:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-faults-"))
             made.name_server = Path(folder) / "trouble"
@@ -212,12 +225,13 @@ def fleet(
         else:
             made.cluster = stack.enter_context(cluster("redis-7.0", **settings))
         for number in range(NODES):
-            made.nodes.append(_node(stack, made, number))
+            drifts = drift_per_mille if number == 0 else 0
+            made.nodes.append(_node(stack, made, number, drifts))
         made.wait_until_decided_by_store()
         yield made
 
 
-def _node(stack: contextlib.ExitStack, made: Fleet, number: int) -> FaultNode:
+def _node(stack: contextlib.ExitStack, made: Fleet, number: int, drift_per_mille: int) -> FaultNode:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-faults-")))
     link = None
     if made.server is not None:
@@ -232,18 +246,23 @@ def _node(stack: contextlib.ExitStack, made: Fleet, number: int) -> FaultNode:
     (port,) = free_ports(1)
     figures = folder / "figures"
     new_figures(figures)
+    rules = folder / "rules.json"
+    rules.write_text(json.dumps(rules_of(made.terms.limits)))
     command = [
         sys.executable, "-m", "tests.faults.campaign.node", str(figures), "serve", "--port", str(port),
-        "--engine", url, "--set", f"nodes={NODES}", "--set", f"on_error={made.policy}",
+        "--engine", url, "--rules", str(rules), "--set", f"nodes={NODES}", "--set", f"on_error={made.policy}",
     ]  # fmt: skip
     environment = {
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "HEADGATE_STATE_DIR": str(folder), "HOME": str(folder),
         "PATH": os.environ.get("PATH", ""), NAME_SERVER: str(made.name_server),
+        LATE_MS: str(ON_TIME_MS if made.policy == "fallback" else PATIENT_ON_TIME_MS),
     }  # fmt: skip
+    if drift_per_mille:
+        environment |= MovableClock(folder).drifting(drift_per_mille)
     running = Service(
         command, folder=folder, ready=lambda: _answers(port, tls=False), environment=environment,
         start_within_s=60.0,
     )  # fmt: skip
     running.port = port
     stack.enter_context(running)
-    return FaultNode(f"node {number}", running, figures, link)
+    return FaultNode(f"node {number}", running, figures, link, drifts=bool(drift_per_mille))

@@ -1,9 +1,9 @@
 """`headgate serve` that measures how long it takes to answer: `python -m tests.faults.campaign.node FIGURES serve …`.
 
-Time is taken in the node, from when bytes were read to when the answer was written, so neither clients nor a busy machine
-between them add to it. Figures are in a mapped file, so that they can be read while the node runs, and after it was killed.
-`LATE_MS` says from when on an answer is late. SIGUSR1 blocks the event loop for half a second. The host `NAME` is this machine, unless the file that `NAME_SERVER` names
-says that it cannot be looked up.
+Time is taken in the node, from when bytes were read to when the answer was written, so neither clients nor a busy
+machine between them add to it. Figures are in a mapped file, so that they can be read while the node runs, and after it
+was killed. `LATE_MS` says from when on an answer is late. SIGUSR1 blocks the event loop for half a second. The host
+`NAME` is this machine, unless the file that `NAME_SERVER` names says that it cannot be looked up.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 LATE_MS = "HEADGATE_TEST_LATE_MS"
 ON_TIME_MS = 30
 """The deadline of a decision where somebody answers in the store's place, and 5 ms."""
+PATIENT_ON_TIME_MS = 1_005
+"""The same where nobody does."""
 STALL_S = 0.5
 CLOSED = ".closed"
 NAME = "store.test"
@@ -127,7 +129,7 @@ def note_closings(path: Path) -> None:
         return noted
 
     Breaker.close = noting(Breaker.close)  # type: ignore[method-assign]
-    LocalCounts.forget = noting(LocalCounts.forget)  # type: ignore[method-assign]
+    LocalCounts.end_outage = noting(LocalCounts.end_outage)  # type: ignore[method-assign]
 
 
 def closings(figures: Path) -> list[int]:

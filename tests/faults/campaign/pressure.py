@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING
 
 from tests.faults.campaign.faults import fault
 from tests.faults.campaign.fleet import ROOT
+from tests.faults.campaign.terms import FaultTerms
 
 if TYPE_CHECKING:
     import random
 
     from tests.faults.campaign.fleet import Fleet
 
+OVERLOADED = FaultTerms(
+    late_per_mille=50,
+    why="there is more to do than the machine can, so that nodes wait for a core, and requests for their turn",
+)
 MOST_RSS_GROWTH = 200 * 1024 * 1024
 
 
@@ -52,6 +57,11 @@ class Crowd:
 @fault(
     "F19", "500 concurrent callers of a slow store, with at most one batch of four requests in flight",
     kind="store_slow", engine="max_in_flight=1&max_batch=4",
+    terms=FaultTerms(
+        late_per_mille=100,
+        why="hundreds of callers ask in one moment and time out in one moment, and answering them all takes longer "
+        "than 5 ms",
+    ),
 )  # fmt: skip
 def no_room(fleet: Fleet, _: random.Random) -> None:
     for link in fleet.links:
@@ -62,7 +72,7 @@ def no_room(fleet: Fleet, _: random.Random) -> None:
 
 
 @fault(
-    "F38", "more requests than the machine can answer", kind="store_slow", exempt=True,
+    "F38", "more requests than the machine can answer", kind="store_slow", terms=OVERLOADED,
 )  # fmt: skip
 def overloaded(fleet: Fleet, _: random.Random) -> None:
     crowd = Crowd(fleet, 90, 2.0, 0.0, 50)
@@ -83,7 +93,7 @@ def overloaded(fleet: Fleet, _: random.Random) -> None:
     "F39",
     "a flood of keys that are each used only once",
     kind="store_slow",
-    exempt=True,
+    terms=OVERLOADED,
 )
 def many_keys(fleet: Fleet, _: random.Random) -> None:
     before = [_rss(node.running.pid) for node in fleet.nodes]

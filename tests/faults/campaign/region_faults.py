@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.faults.campaign.run import FaultFigures
+from tests.faults.campaign.run import recovery_of
+from tests.faults.campaign.terms import FaultFigures, FaultTerms
 from tests.faults.judged_regions import NAMES, WITHIN_S, FleetNeeds, JudgedRegions
 from tests.faults.namespace_fleet import namespace_fleet
 from tests.faults.region_fleet import RegionFleet, region_fleet
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 EVEN = {"east": 0.03, "north": 0.03, "west": 0.03}
 """Seconds between two requests in each region."""
 SKEWED = {"east": 0.01, "north": 0.1, "west": 0.5}
+TERMS = FaultTerms(
+    late_per_mille=None,
+    why="callers are in the processes of the nodes, so nobody can measure how long a node takes",
+)
 WINDOWS = 3
 """One in which it happens, and those after it."""
 ESCROW = FleetNeeds()
@@ -34,6 +39,8 @@ MERGE_CLOCKS = FleetNeeds("merge", clocks_apart=True)
 SHIPPER = FleetNeeds("merge", first_node=True)
 ON_ETCD = FleetNeeds(on_etcd=True)
 MERGE_ON_ETCD = FleetNeeds("merge", on_etcd=True)
+SPLIT = FleetNeeds("split")
+SPLIT_ON_ETCD = FleetNeeds("split", on_etcd=True)
 NAMESPACES = FleetNeeds("merge", namespaces=True)
 
 
@@ -73,6 +80,10 @@ def region_fault(
 @region_fault("F35g", "one region cut off, rights and counts on etcd", "partition", ON_ETCD)
 @region_fault(
     "F35h", "one region cut off from the others that merge, on etcd", "partition", MERGE_ON_ETCD
+)
+@region_fault("F35i", "one region cut off from the others that split", "partition", SPLIT)
+@region_fault(
+    "F35k", "one region cut off from the others that split, on etcd", "partition", SPLIT_ON_ETCD
 )
 @region_fault("F35", "one region cut off from the others, and healed", "partition")
 def cut_off(fleet: JudgedRegions, rng: random.Random) -> None:
@@ -195,7 +206,12 @@ def regions_for(
 
 
 def run_region_fault(
-    fault: RegionFault, fleet: JudgedRegions, seed: int, folder: Path
+    fault: RegionFault,
+    fleet: JudgedRegions,
+    seed: int,
+    folder: Path,
+    *,
+    terms: FaultTerms = TERMS,
 ) -> FaultFigures:
     """Break something between regions once, while clients ask in all of them, and judge what they saw."""
     rng = random.Random(f"{fault.number} {seed}")
@@ -204,7 +220,13 @@ def run_region_fault(
     name = f"{fault.number}-{seed}"
     before = fleet.charged()
     verdict, run = fleet.run(
-        name, lambda: fault.act(fleet, rng), paces_s=paces, windows=WINDOWS, kind=fault.kind
+        name,
+        lambda: fault.act(fleet, rng),
+        paces_s=paces,
+        windows=WINDOWS,
+        kind=fault.kind,
+        recovery_s=terms.recovery_s,
+        settled_per_mille=terms.settled_per_mille,
     )
     findings = [f"{one.check}: {one.message}" for one in verdict.findings[:5]]
     if fleet.needs.mode == "merge":
@@ -213,10 +235,10 @@ def run_region_fault(
         findings.append(f"{max(run.totals())} admitted, of {fleet.limit.limit}")
     figures = verdict.figures
     return FaultFigures(
-        fault.number, fault.words, seed, verdict.holds and not findings, dict(verdict.counts), findings,
+        fault.number, fault.words, seed, terms, verdict.holds and not findings, dict(verdict.counts), findings,
         figures["operations"], figures["sources"], figures["failed"], figures["unknown"], figures["strays"],
         figures["over_limit"], figures["bound"], figures["over_bound"], figures["operations"], 0,
-        figures["slowest_us"] / 1000, exempt=True, left_after_ms=None, back_after_ms=0.0,
+        figures["slowest_us"] / 1000, **recovery_of(run.scene)._asdict(),
     )  # fmt: skip
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from tests.faults.campaign.terms import USUAL, late_faults
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from tests.faults.campaign.run import FaultFigures
+    from tests.faults.campaign.terms import FaultFigures
 
 STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; color: #1f2933; }
@@ -18,6 +22,8 @@ table { border-collapse: collapse; width: 100%; } th, td { padding: .3rem .6rem;
 th { text-align: left; } td.n { text-align: right; font-variant-numeric: tabular-nums; }
 .bad { color: #b42318; font-weight: 600; } img { width: 32%; min-width: 20rem; }
 """
+BETWEEN_REGIONS = ("F35", "F36")
+"""How the numbers of such faults begin."""
 COLUMNS = (
     "fault",
     "",
@@ -45,7 +51,9 @@ def summary_of(results: list[FaultFigures]) -> list[dict[str, Any]]:
                 "fault": number,
                 "words": runs[0].words,
                 "runs": len(runs),
-                "broken": sum(not one.holds for one in runs),
+                "broken": sum(one.verdict == "BROKEN" for one in runs),
+                "in_time": number not in late_faults(runs)
+                and not any(one.too_late for one in runs),
                 "crashes": sum(len(one.crashes) for one in runs),
                 "over_limit": max(one.over_limit for one in runs),
                 "bound": max(one.bound for one in runs),
@@ -54,7 +62,7 @@ def summary_of(results: list[FaultFigures]) -> list[dict[str, Any]]:
                 "late": sum(one.late for one in runs),
                 "worst_ms": round(max(one.worst_ms for one in runs), 1),
                 "strays": sum(one.strays for one in runs),
-                "exempt": runs[0].exempt,
+                "terms": asdict(runs[0].terms),
                 "left_after_ms": round(max(left), 1) if left else None,
                 "back_after_ms": round(max(one.back_after_ms for one in runs), 1),
             }
@@ -63,7 +71,7 @@ def summary_of(results: list[FaultFigures]) -> list[dict[str, Any]]:
 
 
 def write_report(results: list[FaultFigures], folder: Path, *, commit: str, seconds: float) -> None:
-    """Write `index.html` and `report.json`."""
+    """Write `index.html` and `report.json`, and the tables of the docs, `report.md`."""
     rows = summary_of(results)
     content = {
         "commit": commit,
@@ -73,6 +81,7 @@ def write_report(results: list[FaultFigures], folder: Path, *, commit: str, seco
         "runs": [one.as_json() for one in results],
     }
     (folder / "report.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (folder / "report.md").write_text("\n".join(_tables(rows)), encoding="utf-8")
     table = "".join(_row(row) for row in rows)
     heads = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
     pictures = "".join(_pictures(row, results) for row in rows)
@@ -84,14 +93,54 @@ def write_report(results: list[FaultFigures], folder: Path, *, commit: str, seco
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
+def _tables(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The tables of `docs/explanation/reliability.md`: faults of stores and nodes, and faults between regions."""
+    between = [row for row in rows if row["fault"].startswith(BETWEEN_REGIONS)]
+    apart = [row for row in rows if row not in between]
+    heads = ("Fault", "What is broken", "Over", "Bound", "Broken")
+    if apart:
+        yield from _table((*heads, "Late", "Worst", "Left", "Back"), map(_all_cells, apart))
+    if between:
+        runs = ([*_first_cells(row), f"{row['runs']}"] for row in between)
+        yield from _table((*heads, "Runs"), runs)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    for cells in rows:
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+
+
+def _first_cells(row: dict[str, Any]) -> list[str]:
+    numbers = (f"{row[name]}" for name in ("over_limit", "bound", "broken"))
+    return [row["fault"], row["words"], *numbers]
+
+
+def _all_cells(row: dict[str, Any]) -> list[str]:
+    late = f"{row['late']:,} of {row['answers']:,}"
+    if row["terms"]["late_per_mille"] is None:
+        late += " (exempt)"
+    left = "–" if row["left_after_ms"] is None else f"{row['left_after_ms']:.0f} ms"
+    worst, back = f"{row['worst_ms']:.0f} ms", f"{row['back_after_ms']:.0f} ms"
+    return [*_first_cells(row), late, worst, left, back]
+
+
 def _row(row: dict[str, Any]) -> str:
-    late = f"{row['late']}" + (" (exempt)" if row["exempt"] else "")
+    terms = row["terms"]
+    late = f"{row['late']}"
+    if terms["late_per_mille"] is None:
+        late += " (exempt)"
+    elif terms["late_per_mille"] != USUAL.late_per_mille:
+        late += f" (at most {terms['late_per_mille']} in 1,000)"
     left = "" if row["left_after_ms"] is None else f"{row['left_after_ms']:.0f} ms"
-    bad = " class='n bad'" if row["broken"] or row["crashes"] else " class=n"
+    bad = " class='n bad'" if row["broken"] else " class=n"
+    bad_late = " class=n" if row["in_time"] else " class='n bad'"
     cells = [
         f"<td>{row['fault']}</td><td>{escape(row['words'])}</td><td class=n>{row['runs']}</td>",
         f"<td{bad}>{row['broken']}</td><td class=n>{row['over_limit']}</td><td class=n>{row['bound']}</td>",
-        f"<td class=n>{row['answers']:,}</td><td class=n>{late}</td><td class=n>{row['worst_ms']:.0f} ms</td>",
+        f"<td class=n>{row['answers']:,}</td><td{bad_late}>{late}</td><td class=n>{row['worst_ms']:.0f} ms</td>",
         f"<td class=n>{row['strays']}</td><td class=n>{left}</td><td class=n>{row['back_after_ms']:.0f} ms</td>",
     ]
     return f"<tr>{''.join(cells)}</tr>"
@@ -103,6 +152,7 @@ def _pictures(row: dict[str, Any], results: list[FaultFigures]) -> str:
     findings = "".join(
         f"<li class=bad>seed {one.seed}: {escape(text)}</li>"
         for one in runs
-        for text in one.findings
+        for text in [*one.missed, *one.findings]
     )
-    return f"<h2>{row['fault']}: {escape(row['words'])}</h2><ul>{findings}</ul>{shown}"
+    why = f"<p>Its own terms: {escape(row['terms']['why'])}.</p>" if row["terms"]["why"] else ""
+    return f"<h2>{row['fault']}: {escape(row['words'])}</h2>{why}<ul>{findings}</ul>{shown}"

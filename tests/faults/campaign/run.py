@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from headgate.errors import EngineError
 from headgate.lab.history import load_history
@@ -19,58 +18,21 @@ from headgate.lab.picture import picture
 from headgate.lab.recorder import HistoryRecorder, monotonic_us, write_unknown
 from headgate.lab.scene import OF_POLICY, Scene
 from headgate.lab.verdict import judge
+from tests.faults.campaign.client import DECIDED, TASKS
 from tests.faults.campaign.fleet import NODES, ROOT
 from tests.faults.campaign.node import closings
+from tests.faults.campaign.terms import STRAY_PER_MILLE, FaultFigures
 
 if TYPE_CHECKING:
-    from headgate.lab.history import History
     from tests.faults.campaign.faults import RealFault
     from tests.faults.campaign.fleet import Fleet
+    from tests.faults.campaign.terms import FaultTerms
 
 CLIENTS = 3
 CALM_S = 0.8
 LIVENESS_S = 1.5
+"""How long everything must go on as before, once it had its time to recover."""
 TOLD_S = 0.4
-STRAY_PER_MILLE = 1_000
-"""Any number of answers may come without the store while nothing is broken, for a busy machine misses 25 ms now and then.
-They are counted, and each adds its own cost to what is allowed, and no more."""
-
-
-@dataclass
-class FaultFigures:
-    """What was measured in one run."""
-
-    fault: str
-    words: str
-    seed: int
-    holds: bool
-    violations: dict[str, int]
-    findings: list[str]
-    operations: int
-    sources: dict[str, int]
-    failed: int
-    unknown: int
-    strays: int
-    over_limit: int
-    bound: int
-    over_bound: int
-    answers: int
-    late: int
-    worst_ms: float
-    exempt: bool
-    left_after_ms: float | None
-    """From the beginning of the fault to the first answer without the store; none if there was no such answer."""
-    back_after_ms: float
-    """From when it was mended until 19 of 20 answers in a row were the store's."""
-    crashes: list[str] = field(default_factory=list)
-
-    @property
-    def in_time(self) -> bool:
-        """At most one answer in a thousand late, where the node itself was not stopped."""
-        return self.exempt or self.late * 1_000 <= self.answers
-
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "in_time": self.in_time}
 
 
 def run_fault(
@@ -79,24 +41,30 @@ def run_fault(
     seed: int,
     folder: Path,
     *,
-    recovery_s: float | None = None,
-    stray_per_mille: int = STRAY_PER_MILLE,
+    terms: FaultTerms | None = None,
     commit: str = "",
 ) -> FaultFigures:
-    """Break the fleet once while clients use it, and judge what they saw; the history and a picture are in the folder."""
+    """Break the fleet once while clients use it, and judge what they saw; the history and a picture are in the folder.
+
+    It is judged by the terms of the fault, if no others are given.
+    """
+    terms = terms or fault.terms
+    if dead := ended(fleet):
+        raise RuntimeError(f"before anything was broken, {' and '.join(dead)}")
     name = f"{fault.number}-{seed}"
     path = folder / f"{name}.jsonl"
     rng = random.Random(f"{fault.number} {seed}")
     begun = monotonic_us()
-    before, lives = fleet.before(), [node.running.log.count("Traceback") for node in fleet.nodes]
-    terms = fleet.terms
-    recovery_us = round((terms.recovery_s if recovery_s is None else recovery_s) * 1e6)
+    before, tracebacks = fleet.before(), _tracebacks(fleet)
+    asked = fleet.terms
     parameters = {
-        "nodes": NODES, "on_error": fleet.policy, "recovery_us": recovery_us, "drain_us": terms.drain_us,
-        "lag_us": 1_000_000, "stray_per_mille": stray_per_mille, "unconfirmed": terms.unconfirmed,
+        "nodes": NODES, "on_error": fleet.policy, "recovery_us": round(terms.recovery_s * 1e6),
+        "drain_us": asked.drain_us, "lag_us": 1_000_000, "unconfirmed": asked.unconfirmed,
+        "in_flight": CLIENTS * TASKS, "lease_us": asked.lease_us,
+        "stray_per_mille": STRAY_PER_MILLE, "settled_per_mille": terms.settled_per_mille,
     }  # fmt: skip
     with HistoryRecorder(
-        path, engine=terms.engine, mode=terms.mode, limits=terms.limits, epsilon_us=terms.epsilon_us,
+        path, engine=asked.engine, mode=asked.mode, limits=asked.limits, epsilon_us=asked.epsilon_us,
         parameters=parameters, seed=seed,
         title=f"{fault.number} {fault.words}, seed {seed}", commit=commit,
     ) as recorder:  # fmt: skip
@@ -104,37 +72,60 @@ def run_fault(
         try:
             _wait_for_load(path)
             time.sleep(CALM_S)  # So that keys are in use when the fault comes.
+            crashes = ended(fleet)
             t0 = monotonic_us()
             told = fault.act(fleet, rng) or {}
             t1 = monotonic_us()
             for more in told if isinstance(told, list) else [told]:
-                said = {"t0": t0, "t1": t1, "heal": t1, "nodes": fault.nodes, **more}
-                recorder.fault(fault.kind, name=fault.number, **said)
-            time.sleep(
-                terms.settle_s + LIVENESS_S
-            )  # Nothing is broken any more: everything must come back by itself.
+                said = {
+                    "t0": t0,
+                    "t1": t1,
+                    "heal": t1,
+                    "nodes": fault.nodes,
+                    "name": fault.number,
+                    **more,
+                }
+                recorder.fault(said.pop("kind", fault.kind), **said)
+            # Nothing is broken any more: everything must come back by itself, and stay.
+            time.sleep(terms.recovery_s + LIVENESS_S)
         finally:
             _end(clients, recorder, path)
         time.sleep(TOLD_S)  # Nodes tell the store what they gave without it.
         _ledger(fleet, recorder, name)
         _returns(fleet, recorder, name, begun)
+    crashes += ended(fleet)
+    for where, count in _tracebacks(fleet).items():
+        if count > tracebacks[where]:
+            crashes.append(f"a traceback in the log of {where}")
     after = [node.read() for node in fleet.nodes]
-    history = load_history(path)
-    scene = Scene(history)
+    scene = Scene(load_history(path))
     verdict = judge(scene)
     (folder / f"{name}.svg").write_text(picture(scene, verdict, None), encoding="utf-8")
     measured = [late.since(early) for late, early in zip(after, before, strict=True)]
     figures = verdict.figures
-    left, back = _times(history, t0, t1)
+    recovery = recovery_of(scene)
     return FaultFigures(
-        fault.number, fault.words, seed, verdict.holds, dict(verdict.counts),
+        fault.number, fault.words, seed, terms, verdict.holds, dict(verdict.counts),
         [f"{one.check}: {one.message}" for one in verdict.findings[:5]],
         figures["operations"], figures["sources"], figures["failed"], figures["unknown"], figures["strays"],
         figures["over_limit"], figures["bound"], figures["over_bound"],
         sum(one.answers for one in measured), sum(one.late for one in measured),
-        max(one.worst_us for one in measured) / 1000, fault.exempt, left, back,
-        [node.name for node, was in zip(fleet.nodes, lives, strict=True) if node.running.log.count("Traceback") > was],
+        max(one.worst_us for one in measured) / 1000, **recovery._asdict(), crashes=crashes,
     )  # fmt: skip
+
+
+def ended(fleet: Fleet) -> list[str]:
+    """Nodes whose process has ended; all should run, except while a fault lasts."""
+    return [
+        f"{node.name} has ended with {node.running.wait()}"
+        for node in fleet.nodes
+        if not node.running.running
+    ]
+
+
+def _tracebacks(fleet: Fleet) -> dict[str, int]:
+    nodes = [*fleet.nodes, *([fleet.spare] if fleet.spare is not None else [])]
+    return {node.name: node.running.log.count("Traceback") for node in nodes}
 
 
 def _client(
@@ -166,6 +157,7 @@ def _wait_for_load(path: Path, within_s: float = 60.0) -> None:
 
 def _end(clients: list[subprocess.Popen[bytes]], recorder: HistoryRecorder, path: Path) -> None:
     """End the clients; one that does not listen is killed, and what it was doing has no known end."""
+    gone = [client.poll() for client in clients]
     for client in clients:
         client.send_signal(signal.SIGTERM)
     for number, client in enumerate(clients):
@@ -177,12 +169,16 @@ def _end(clients: list[subprocess.Popen[bytes]], recorder: HistoryRecorder, path
             write_unknown(recorder, Path(f"{path}.slots.{number}"), monotonic_us())
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}.slots.{number}").unlink()
+    if any(code is not None for code in gone):
+        raise RuntimeError(f"clients have ended by themselves, with {gone}")
 
 
 def _ledger(fleet: Fleet, recorder: HistoryRecorder, name: str) -> None:
     """What the store itself counts, now that nobody asks."""
     engine = fleet.open_store()
     for rule, limit in fleet.terms.limits.items():
+        if rule in DECIDED:
+            continue
         t0 = monotonic_us()
         with contextlib.suppress(EngineError):
             used = engine.usage(f"{rule}:{name} hot", limit).used
@@ -201,7 +197,7 @@ def _ledger(fleet: Fleet, recorder: HistoryRecorder, name: str) -> None:
 def _returns(fleet: Fleet, recorder: HistoryRecorder, name: str, begun: int) -> None:
     """Write down when a node had the store back: it may give its share again if it loses the store again."""
     for node in fleet.nodes:
-        for at in closings(node.figures):
+        for at in closings(node.figures) if not node.drifts else ():
             if at >= begun:
                 recorder.operation(
                     f="peek",
@@ -215,18 +211,34 @@ def _returns(fleet: Fleet, recorder: HistoryRecorder, name: str, begun: int) -> 
                 )
 
 
-def _times(history: History, t0: int, heal: int) -> tuple[float | None, float]:
-    """When the broken way was left, and when everything was back, in milliseconds."""
-    checks = sorted((one for one in history.operations if one.f == "check"), key=lambda one: one.t1)
+class Recovery(NamedTuple):
+    """How the store was left, and how it came back; see `FaultFigures`."""
+
+    left_after_ms: float | None
+    back_after_ms: float
+    settled: int
+    unanswered: int
+
+
+def recovery_of(scene: Scene) -> Recovery:
+    """When the broken way was left, when everything was back, and whether it stayed so."""
+    checks = sorted((one for one in scene.operations if one.f == "check"), key=lambda one: one.t1)
+    settled = [one for one in checks if one.t0 > scene.settled]
+    unanswered = sum(one.type not in ("allow", "deny") for one in settled)
+    if not scene.faults:
+        return Recovery(None, 0.0, len(settled), unanswered)
+    t0, heal = scene.faults[0].t0, max(map(scene.heal, scene.faults))
     away = [one.t1 for one in checks if one.t1 >= t0 and one.source in OF_POLICY]
     after = [one for one in checks if one.t0 >= heal]
-    good = [one.type in ("allow", "deny") and one.source in ("engine", "cache") for one in after]
+    good = [one.type in ("allow", "deny") and one.source not in OF_POLICY for one in after]
     back = next(
         (
             one.t1
             for place, one in enumerate(after)
             if good[place] and sum(good[place : place + 20]) >= 19
         ),
-        history.operations[-1].t1,
+        scene.end,
     )
-    return (away[0] - t0) / 1000 if away else None, max(0, back - heal) / 1000
+    return Recovery(
+        (away[0] - t0) / 1000 if away else None, (back - heal) / 1000, len(settled), unanswered
+    )

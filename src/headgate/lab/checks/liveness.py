@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ...algorithms import FixedWindow, TokenBucket
 from ...algorithms.token_bucket import GRAIN
 from ..limits import memory_us
-from ..scene import Span, Sums, counted_of, hold_us
+from ..scene import OF_POLICY, Span, Sums, counted_of
 from .finding import Finding
 from .sweep import NOWHERE, Suffixes
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BLIND: Final = frozenset(("exponential_backoff", "adaptive"))
 """Algorithms whose denials depend on more than admissions: only a replay can judge them."""
+UNASKED: Final = frozenset((*OF_POLICY, "shadow"))
+"""Sources of admissions that a store is charged for without asking it."""
 MOST_WINDOWS: Final = 1_000
 """A denial that took longer than this many windows is ignored."""
 MOST_RESETS: Final = 100
@@ -75,7 +77,7 @@ def _false(
         full_at = _complete_from(scene)
         possible.append(Span(full_at, full_at, trail.limit.burst))
     if isinstance(trail.limit, TokenBucket):
-        possible += _not_drained(scene, trail, trail.limit)
+        possible += _not_drained(scene, trail, trail.limit, possible)
     groups = _by_reset(scene, trail, denials)
     if len(groups) > MOST_RESETS:
         return
@@ -87,15 +89,27 @@ def _false(
             yield from _windows(scene, trail.limit, spans, members)
 
 
-def _not_drained(scene: Scene, trail: Trail, limit: TokenBucket) -> Iterator[Span]:
+def _not_drained(
+    scene: Scene, trail: Trail, limit: TokenBucket, possible: Sequence[Span]
+) -> list[Span]:
     """Units that did not flow back while the key's time stood still, because a clock had stepped.
 
-    They are as good as taken: a bucket that is never idle carries them along.
+    They are as good as taken: a bucket that is never idle carries them along. There are at most as many as would have
+    flowed back in that time, and no more than the bucket held: its burst, and what it was charged without asking.
     """
-    units = min(limit.burst, -(-limit.limit * hold_us(limit) // limit.window_us))
+    asked = {
+        one.line
+        for one in trail.operations
+        if one.f in ("check", "reserve", "lease") and one.source not in UNASKED
+    }
+    found = []
     for fault in scene.faults:
         if fault.fault == "clock_step":
-            yield Span(fault.t0, scene.held_until(trail, fault), units)
+            until = scene.held_until(trail, fault)
+            flow = -(-limit.limit * (until - fault.t0) // limit.window_us)
+            forced = sum(one.cost for one in possible if one.t0 <= until and one.line not in asked)
+            found.append(Span(fault.t0, until, min(flow, limit.burst + forced)))
+    return found
 
 
 def _by_reset(

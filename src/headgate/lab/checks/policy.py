@@ -1,17 +1,17 @@
 """Policy: answers without the store occur only while it is down, and a fallback stays within its share.
 
-`recovery_us` after all faults are healed, every answer must be the store's again.
+`recovery_us` after all faults are healed, every answer must be the store's again. A header may allow a few answers that
+are not (`stray_per_mille`), and fewer from then on (`settled_per_mille`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from ...guards.shares import divided
 from ..limits import most_at_once
-from ..scene import TAKES, Span, counted_of
+from ..scene import ASKED, TAKES, counted_of
 from .finding import Finding
 from .safety import worst_of
 
@@ -24,17 +24,26 @@ if TYPE_CHECKING:
 
 def findings(scene: Scene) -> Iterator[Finding]:
     """Exceeded shares, and answers that should have been the store's."""
-    asked = _asked_by_node(scene)
     for trail in counted_of(scene):
-        yield from _shares(scene, trail, asked)
+        yield from _shares(scene, trail)
     yield from _without_reason(scene)
 
 
 def _without_reason(scene: Scene) -> Iterator[Finding]:
-    """Answers that should have been the store's; the header may allow a few of them."""
-    strays = [one for one in scene.operations if scene.is_stray(one)]
-    if len(strays) * 1_000 <= len(scene.operations) * scene.parameters.get("stray_per_mille", 0):
-        return
+    """Answers that should have been the store's, if there are more of them than the header allows."""
+    allowed = scene.parameters.get("stray_per_mille", 0)
+    settled = scene.parameters.get("settled_per_mille", allowed)
+    asked = [one for one in scene.operations if one.f in ASKED]
+    for per_mille, answers in (
+        (allowed, [one for one in asked if one.t0 <= scene.settled]),
+        (settled, [one for one in asked if one.t0 > scene.settled]),
+    ):
+        strays = [one for one in answers if scene.is_stray(one)]
+        if len(strays) > -(-len(answers) * per_mille // 1_000):
+            yield from _late_recoveries(scene, strays)
+
+
+def _late_recoveries(scene: Scene, strays: list[Operation]) -> Iterator[Finding]:
     ends = [scene.influence(fault)[1] for fault in scene.faults]
     for one in strays:
         ended = [end - scene.recovery_us for end in ends if end < one.t0]
@@ -49,38 +58,20 @@ def _without_reason(scene: Scene) -> Iterator[Finding]:
         )
 
 
-def _asked_by_node(scene: Scene) -> dict[str | None, list[Operation]]:
-    """The store's answers to each node, in the order of the requests."""
-    found: dict[str | None, list[Operation]] = defaultdict(list)
-    for one in sorted(scene.operations, key=lambda one: one.t0):
-        if one.source == "engine" and one.type in ("allow", "deny"):
-            found[one.node].append(one)
-    return found
-
-
-def _outages(
-    given: list[Operation], asked: list[Operation], kills: list[Fault]
-) -> Iterator[list[Operation]]:
-    """What a node admitted without the store, split where it had the store in between, and where it was killed."""
-    begins = [one.t0 for one in asked]
-    outage: list[Operation] = []
+def _lives(given: list[Operation], kills: list[Fault]) -> Iterator[list[Operation]]:
+    """What a node admitted without the store, split where it may have been killed: then it forgets what it admitted."""
+    life: list[Operation] = []
     for one in given:
-        if outage:
-            # Any answer of the store after the last one began, and before this one ended, may lie in between.
-            place = bisect_left(begins, outage[-1].t0)
-            had_store = place < len(begins) and begins[place] <= one.t1
-            if had_store or any(outage[-1].t0 <= kill.t1 <= one.t1 for kill in kills):
-                yield outage
-                outage = []
-        outage.append(one)
-    if outage:
-        yield outage
+        if life and any(kill.t0 <= one.t1 and life[-1].t0 <= kill.t1 for kill in kills):
+            yield life
+            life = []
+        life.append(one)
+    if life:
+        yield life
 
 
-def _shares(
-    scene: Scene, trail: Trail, asked: dict[str | None, list[Operation]]
-) -> Iterator[Finding]:
-    """Each node within its share in each outage; with more nodes than units, only as many nodes as units have one."""
+def _shares(scene: Scene, trail: Trail) -> Iterator[Finding]:
+    """Each node within its share, however often it lost the store; a small limit has only as many shares as units."""
     nodes = scene.parameters.get("nodes")
     given = [
         one
@@ -109,15 +100,15 @@ def _shares(
             len(groups) - units,
         )
     share = divided(trail.limit, max(1, units) if small else nodes)
-    wide = scene.header.epsilon_us
     kills = [fault for fault in scene.faults if fault.fault == "node_kill"]
-    outages = [
-        (node, outage)
+    certain = {span.line: span for span in scene.certain(trail)}
+    lives = [
+        (node, life)
         for node, operations in groups.items()
-        for outage in _outages(operations, asked[node], kills)
+        for life in _lives(operations, [kill for kill in kills if kill.node in (None, node)])
     ]
-    for node, operations in outages:
-        spans = [Span(one.t0 - wide, one.t1 + wide, one.cost, one.line) for one in operations]
+    for node, life in lives:
+        spans = [certain[one.line] for one in life if one.line in certain]
         worst = worst_of(share, spans, scene)
         if worst.over > 0:
             yield Finding(

@@ -88,8 +88,8 @@ class Replay:
     high: State = None
     exact: bool = True
     given_up: bool = False
-    at: int | None = None
-    """The time of the last decision, on the history's clock."""
+    since: int | None = None
+    """When the last decision was made at the earliest, on the history's clock."""
     losing: bool = False
     steps: bool = False
     """Whether the clock stepped: unknown operations may then have moved a key's time ahead, so more is not always
@@ -139,10 +139,13 @@ class Replay:
     def _survive(self, one: Operation, unknown: Unknown) -> None:
         """A fault may lose all decisions made during it, or any of them; unknown operations may fill the gap."""
         assert one.now_us is not None
-        since, self.at = self.at, one.now_us - self.scene.header.epoch_us
         wide = self.scene.header.epsilon_us
+        at = one.now_us - self.scene.header.epoch_us
+        # A clock that steps says nothing about when a decision was made, except that its caller waited for it.
+        earliest, latest = (one.t0, one.t1) if self.steps else (at - wide, at + wide)
+        since, self.since = self.since, earliest
         was_losing, self.losing = self.losing, False
-        if since is None or not self.losses.meet(since - wide, self.at + wide):
+        if since is None or not self.losses.meet(since, latest):
             return
         self.losing = True
         limit = self.trail.limit_of(one)
@@ -150,9 +153,9 @@ class Replay:
             self.given_up = True
             return
         self.low, self.exact = None, False
-        hidden = unknown.begin(self.at + wide)
+        hidden = unknown.begin(latest)
         if not was_losing:
-            hidden = unknown.under_way(since - wide)
+            hidden = unknown.under_way(since)
         for cost in hidden:
             self.high, _ = limit.force(self.high, one.now_us, cost)
 
@@ -241,8 +244,8 @@ class Replay:
         end_us = ledger.t1 + scene.header.epoch_us + wide
         if ledger.now_us is not None:
             begin_us = end_us = ledger.now_us
-        since = ledger.t0 if self.at is None else self.at
-        low = None if self.losses.meet(since - wide, ledger.t1 + wide) else self.low
+        since = ledger.t0 - wide if self.since is None else self.since
+        low = None if self.losses.meet(since, ledger.t1 + wide) else self.low
         least = limit.used(low, end_us)
         most = limit.used(self.high, begin_us)
         most += unknown.sum_until(ledger.t1)

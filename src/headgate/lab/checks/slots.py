@@ -135,12 +135,18 @@ def _possible(scene: Scene, trail: Trail) -> list[HeldSlots]:
         for act in later:
             if act.f == "renew":
                 expires = max(expires, scene.latest(act) + wide + ttl_us)
-            elif act.f == "release" and act.type == "allow" and released is None:
-                released = act.t1
+            elif _reaches(act, one) and released is None:
+                released = scene.latest(act)
         if one.type == "allow" and released is not None:
             expires = min(expires, released)
         held.append(HeldSlots(one.t0 - wide, expires, one.cost, one.line))
     return held
+
+
+def _reaches(release: Operation, acquired: Operation) -> bool:
+    """Whether a release certainly frees the slot; one that a node gave without the store is known only there."""
+    told = release.f == "release" and release.type == "allow"
+    return told and (acquired.source != "fallback" or release.node == acquired.node)
 
 
 def _ttl_us(trail: Trail) -> int:

@@ -1,4 +1,4 @@
-"""Regions in escrow: real desks, and stores that count as the engines do and may come back empty.
+"""Regions in escrow: real accounts, and stores that count as the engines do and may come back empty.
 
 A region has a store and two nodes. Every step of a node that needs the store is a separate event, and so is every
 message; between any two of them the node may die, and its store may come back empty, with another clock.
@@ -11,7 +11,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ...algorithms import FixedWindow
-from ...regions.escrow import Counted, EscrowDesk, KeyWindow, Look, RecordGrant, StoreEpoch, TakeOff
+from ...regions.escrow import (
+    Counted,
+    EscrowAccount,
+    KeyWindow,
+    Look,
+    RecordGrant,
+    StoreEpoch,
+    TakeOff,
+)
 from .sometimes import RegionSometimes
 
 if TYPE_CHECKING:
@@ -82,7 +90,7 @@ class EscrowStore:
         return Counted(allowed, left, start_us, self.epoch)
 
     def do(self, step: StoreStep) -> Any:
-        """Carry out a step of a desk."""
+        """Carry out a step of an account."""
         match step:
             case Look(window, rights):
                 return self.take(window.key, rights, 0)
@@ -119,7 +127,7 @@ class EscrowNode:
     name: str
     lives: int = 0
     _asks: int = 0
-    desk: EscrowDesk = field(init=False)
+    account: EscrowAccount = field(init=False)
 
     def __post_init__(self) -> None:
         self.start()
@@ -127,23 +135,25 @@ class EscrowNode:
     def start(self) -> None:
         """Start with only what the store knows."""
         self.lives += 1
-        self.desk = EscrowDesk(self.store.region, self.shares_of, self.store.epoch, self._new_id)
+        self.account = EscrowAccount(
+            self.store.region, self.shares_of, self.store.epoch, self._new_id
+        )
 
     def hit(self, key: str, limit: int, cost: int) -> None:
         """Handle a client's hit."""
-        store, desk = self.store, self.desk
+        store, account = self.store, self.account
         # A node's view of its store's clock is a little old.
         window = self._window(key, limit, store.now_us() + self.world.rng.randint(-5_000, 5_000))
-        rights = desk.rights(window)
+        rights = account.rights(window)
 
         def decide() -> None:
             counted = store.take(key, rights, cost)
             self.world.later(*STEP_US, lambda: answered(counted))
 
         def answered(counted: Counted) -> None:
-            if self.desk is not desk:
+            if self.account is not account:
                 return  # It died meanwhile, and the client with it.
-            if desk.admits(window, rights, counted):
+            if account.admits(window, rights, counted):
                 self.admitted[key, counted.start_us] += cost
             elif counted.allowed and counted.epoch.id != store.region + " 0":
                 self.world.reached[RegionSometimes.EMPTIED_UNKNOWN] += 1
@@ -157,24 +167,26 @@ class EscrowNode:
     def read_records(self, key: str, limit: int) -> None:
         """Read what other nodes of the region were granted."""
         window = self._window(key, limit, self.store.now_us())
-        self.desk.learn(window, self.store.epoch.id, self.store.records.get(window.name, 0))
+        self.account.set_recorded_total(
+            window, self.store.epoch.id, self.store.records.get(window.name, 0)
+        )
 
     def _window(self, key: str, limit: int, now_us: int) -> KeyWindow:
         asked = _window(limit, self.store.window_us)
         return KeyWindow("api", key, asked.identity, limit, *asked.bounds_us(now_us))
 
     def _look_for_rights(self, window: KeyWindow, left: int) -> None:
-        ask = self.desk.ask(window, left, self.world.now_us)
+        ask = self.account.ask(window, left, self.world.now_us)
         if ask is not None:
             other = self.world.rng.choice(self.neighbours[ask.giver])
             self.world.send(self.store.region, ask.giver, lambda: other.asked(ask, self))
 
     def asked(self, ask: RightsAsk, asker: EscrowNode) -> None:
         """Handle another region's ask."""
-        if ask.id in self.desk._answered:
+        if ask.id in self.account._answered:
             self.world.reached[RegionSometimes.ASKED_AGAIN] += 1
         self._carry_out(
-            self.desk.answer(ask, self.store.now_us()), lambda grant: self._answer(grant, asker)
+            self.account.answer(ask, self.store.now_us()), lambda grant: self._answer(grant, asker)
         )
 
     def _answer(self, grant: RightsGrant | None, asker: EscrowNode) -> None:
@@ -190,20 +202,20 @@ class EscrowNode:
             self.world.reached[RegionSometimes.GRANTED] += 1
             if self.store.now_us() >= grant.ask.window.end_us:
                 self.world.reached[RegionSometimes.GRANT_LATE] += 1
-            if grant.ask.epoch != self.desk.epoch.id:
+            if grant.ask.epoch != self.account.epoch.id:
                 self.world.reached[RegionSometimes.GRANT_FOR_PAST] += 1
-        self._carry_out(self.desk.take_in(grant, self.world.now_us), lambda _: None)
+        self._carry_out(self.account.take_in(grant, self.world.now_us), lambda _: None)
 
     def _carry_out(
         self, steps: Generator[StoreStep, Any, Any], done: Callable[[Any], None]
     ) -> None:
-        """Run the steps of a desk, each as a separate event; a node that dies between two stops there."""
-        desk, result, reached = self.desk, None, self.world.reached
+        """Run the steps of an account, each as a separate event; a node that dies between two stops there."""
+        account, result, reached = self.account, None, self.world.reached
         epoch, took_off = self.store.epoch, False
 
         def go_on() -> None:
             nonlocal result, took_off
-            if self.desk is not desk:
+            if self.account is not account:
                 if took_off:
                     reached[RegionSometimes.NODE_DIED] += 1
                 return

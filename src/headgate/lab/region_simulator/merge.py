@@ -2,7 +2,8 @@
 
 Every region admits by its own count, and repeatedly sends the others its totals. In the end, without traffic, each
 store must have counted exactly what all regions have admitted in the current window. A log must have counted what is in
-its window by then, and nothing that left it more than a slice ago.
+its window by then, and nothing that left it more than a slice ago. A sliding window must have counted the current
+window, and may count some of what came before.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ...algorithms import FixedWindow, SlidingLog
+from ...algorithms import FixedWindow, SlidingLog, SlidingWindow
 from ...regions.counters import (
     Actor,
     CounterName,
@@ -44,13 +45,16 @@ ENDS_US: Final = QUIET_US + 2_700_000
 """Clocks are up to two seconds apart: all have begun every slice that was sent, and none another window."""
 
 
+MergedLimit: TypeAlias = FixedWindow | SlidingWindow | SlidingLog
+
+
 @dataclass(eq=False)
 class MergeRegion:
     """A region: its store, and one node."""
 
     world: RegionWorld
     name: str
-    limit: FixedWindow | SlidingLog
+    limit: MergedLimit
     off_us: int
     lives: int = 0
     state: State = None
@@ -94,13 +98,13 @@ class MergeRegion:
         self.state = None
         self.replica = Replica()
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Store what was admitted, and send everything the store knows to the other regions."""
         if self.known_epoch != self.epoch():
             # Under the old name the store does not know these admissions, so they are sent to it and charged.
-            self._take_in(self.own.retire(self._actor()))
+            self._merge(self.own.retire(self._actor()))
             self.known_epoch = self.epoch()
-        self._take_in(self.own.entries(self.own.names(), self._actor()))
+        self._merge(self.own.entries(self.own.names(), self._actor()))
         entries = list(self.replica.entries())
         for other in self.others:
             self.world.send(self.name, other.name, partial(other.receive, entries))
@@ -111,17 +115,17 @@ class MergeRegion:
         due = [one for one in entries if not is_early(one.name, now_us)]
         if len(due) < len(entries):
             self.world.reached[RegionSometimes.EARLY] += 1
-        self._take_in(due)
+        self._merge(due)
 
     def used(self) -> int:
         """What the store has counted in the current window."""
         return self.limit.used(self.state, self.now_us())
 
-    def _take_in(self, entries: list[CounterTotal]) -> None:
+    def _merge(self, entries: list[CounterTotal]) -> None:
         now_us = self.now_us()
         grown = foreign(self.replica.merge(entries, now_us), self.name, self.epoch())
         for charged, units in charges(grown, now_us).items():
-            if charged.came_us:
+            if charged.came_us and isinstance(self.limit, SlidingLog):
                 took = self.limit.force_past(self.state, now_us, units, charged.came_us)
             else:
                 took = self.limit.force(self.state, now_us, units)
@@ -141,8 +145,8 @@ class MergePlay:
 
     def __init__(self, world: RegionWorld, rng: Random) -> None:
         self.world, self.rng = world, rng
-        kind = rng.choice((FixedWindow, SlidingLog))
-        limit = kind(rng.choice((3, 10, 30)), WINDOW_US)
+        units = rng.choice((3, 10, 30))
+        limit = rng.choice((FixedWindow, SlidingWindow, SlidingLog))(units, WINDOW_US)
         self.regions = [
             MergeRegion(world, name, limit, rng.randint(-CLOCK_OFF_US, CLOCK_OFF_US))
             for name in REGIONS
@@ -160,7 +164,7 @@ class MergePlay:
             if self.rng.random() < 0.8:
                 pace = self.rng.choice((pace_us, 4 * pace_us))
                 self.world.later(0, pace_us, partial(self._client, region, pace))
-            self.world.later(0, INTERVAL_US, partial(self._tell, region))
+            self.world.later(0, INTERVAL_US, partial(self._publish, region))
         for kind in self.kinds:
             self.world.later(0, 2_000_000, getattr(self, f"_{kind}"))
         self.world.at(HEALS_US - 1_000_000, self.world.heal)
@@ -178,11 +182,14 @@ class MergePlay:
         ]
         if isinstance(self.limit, SlidingLog):
             return findings + [one for region in self.regions for one in self._log_of(region)]
-        last = admitted[HEALS_US]
+        last, before = admitted[HEALS_US], 0
+        if isinstance(self.limit, SlidingWindow):  # It counts some of what came before.
+            twice = sum(region.twice.total() for region in self.regions)
+            before = admitted.total() - last + twice
         return findings + [
             f"{region.name} has counted {region.used()} of the last window, and {last} were admitted"
             for region in self.regions
-            if not last <= region.used() <= last + region.twice[HEALS_US]
+            if not last <= region.used() <= last + region.twice[HEALS_US] + before
         ]
 
     def _log_of(self, here: MergeRegion) -> list[str]:
@@ -206,9 +213,9 @@ class MergePlay:
         region.hit()
         self.world.later(0, 2 * pace_us, partial(self._client, region, pace_us))
 
-    def _tell(self, region: MergeRegion) -> None:
-        region.tell()
-        self.world.later(INTERVAL_US, INTERVAL_US, partial(self._tell, region))
+    def _publish(self, region: MergeRegion) -> None:
+        region.publish()
+        self.world.later(INTERVAL_US, INTERVAL_US, partial(self._publish, region))
 
     # Faults. All but the emptied store have ended when the last window begins.
 

@@ -17,6 +17,7 @@ from .escrow import CLOCK_OFF_US, EscrowNode, EscrowStore
 from .merge import simulate_merge
 from .result import RegionRun
 from .sometimes import RegionSometimes
+from .split import simulate_split
 from .world import REGIONS, START_US, RegionWorld
 
 if TYPE_CHECKING:
@@ -197,4 +198,5 @@ class EscrowPlay:
 MODES: Final[dict[str, Callable[[int], RegionRun]]] = {
     "escrow": simulate_escrow,
     "merge": simulate_merge,
+    "split": simulate_split,
 }

@@ -25,3 +25,5 @@ class RegionSometimes(Enum):
     EARLY = "a region was told of a slice that had not begun there"
     OWN_BACK = "a region was told what it had admitted itself before its store came back empty"
     AT_LIMIT = "all of a limit was used, in several regions"
+    SHARE_USED = "a region was asked for more than its share"
+    NO_SHARE = "a limit was so small that a region had no share of it"

@@ -229,7 +229,7 @@ class SimulatedClients:
             results.append(result)
         key, rule, _ = parts[0]
         costs: dict[str | None, int] = {rule: cost for _, rule, cost in parts}
-        self.book.told(result, costs=costs, **{"key": key, "rule": rule, **fields}, **times)
+        self.book.decision(result, costs=costs, **{"key": key, "rule": rule, **fields}, **times)
         self._note(result, t0)
         return True
 

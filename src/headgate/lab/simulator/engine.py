@@ -168,7 +168,7 @@ class SimulatedEngine:
                 if isinstance(outcome, EngineError):
                     self._book.failed(outcome, **fields)
                 else:
-                    self._book.told(outcome, **fields)
+                    self._book.decision(outcome, **fields)
 
     def _note_return(
         self, token: str, actual: int | Sequence[int], t0: int, error: EngineError | None
