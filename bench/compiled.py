@@ -1,4 +1,4 @@
-"""The compiled build, where `make compiled` puts it; measured only if it was made of the sources that are measured beside it."""
+"""The compiled build of `make compiled`; measured only if it was made of the sources beside it."""
 
 from __future__ import annotations
 

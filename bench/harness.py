@@ -99,14 +99,16 @@ def race(contenders: Sequence[Contender], slices: Iterable[Keys], seed: int) -> 
 
 @contextmanager
 def frozen_heap() -> Iterator[None]:
-    """Hide everything that exists now from the garbage collector."""
+    """Hide everything that exists now from the garbage collector; in a heap that was frozen before, for good."""
+    was_frozen = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
-        gc.collect()
+        if not was_frozen:
+            gc.unfreeze()
+            gc.collect()
 
 
 def verify(name: str, allows: Callable[[str], bool], limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Measure what one hostile caller can cost: lines here, raw numbers in the output folder; the exit code tells whether all bounds hold."""
+"""Measure what one hostile caller can cost. The exit code tells whether all bounds hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's application, called without a socket: what it answers, and nothing of what a client or a server costs."""
+"""The service's application, called without a socket: what it answers, without what a client or a server costs."""
 
 from __future__ import annotations
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from time import process_time
 from typing import TYPE_CHECKING, Final
 
+from headgate.service.garbage_collection import freeze_existing_objects
+
 from .calling import Calling
 from .hostile import bodies_for
 
@@ -22,8 +24,8 @@ ALLOWED_MS: Final = 50.0
 FREE_MS: Final = 5.0
 """What any request may take, whatever its size; below this nothing is judged by how it grows."""
 GROWTH: Final = 12.0
-"""Four times the size may take so many times as long. Linear work takes four times as long, and more where a large body no longer fits a
-cache; what grows with the square takes sixteen times."""
+"""Four times the size may take so many times as long. Linear work takes four times as long, and more where a large body
+no longer fits a cache; what grows with the square takes sixteen times."""
 TRIES: Final = 3
 SECOND_LOOKS: Final = 4
 """How often what seems to cost too much is measured again: whatever else the machine does only adds."""
@@ -79,6 +81,7 @@ def sizes_for(endpoint: Endpoint, largest: int | None = None) -> tuple[int, ...]
 def costs(largest: int | None = None, tries: int = TRIES) -> Iterator[Cost]:
     """Every endpoint with every body."""
     with Calling() as service:
+        freeze_existing_objects()  # As a service does before it serves.
         for endpoint in service.endpoints():
             sizes = sizes_for(endpoint, largest)
             for name, make in bodies_for(endpoint):

@@ -1,7 +1,8 @@
 """Bodies that are meant to cost more than they should. Each can be made in any size.
 
-They begin with what the endpoint asks for, so that they are read to their end, and go on with what readers have stumbled over: strings that do
-not end, names without end, the same name again, depth, escapes, digits, and long values in every place that takes text.
+They begin with what the endpoint asks for, so that they are read to their end, and go on with what readers have
+stumbled over: strings that do not end, names without end, the same name again, depth, escapes, digits, and long values
+in every place that takes text.
 """
 
 from __future__ import annotations

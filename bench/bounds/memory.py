@@ -1,9 +1,9 @@
-"""What stays behind of a million new keys, limits, windows, rules and heads: the growth of a process that has seen them.
+"""What stays behind of a million new keys, limits, windows, rules and heads: how much a process grows.
 
     python -m bench.bounds.memory "new limits" 1000000
 
-Each scenario gets a process of its own, because memory that one has freed would be a present to the next. The resident set is
-looked at when half of them have come, and at the end: what is bounded has stopped growing by then.
+Each scenario gets a process of its own, because memory that one has freed would be a present to the next. The resident
+set is looked at when half of them have come, and at the end: what is bounded has stopped growing by then.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ ABORT_MB: Final = 1_500.0
 """Nobody needs to see more to believe it."""
 LATE_MB: Final = 8.0
 """What may be added by the second half where nothing is meant to stay: an allocator is never quite still."""
+
+BOUND_MB: Final = 96.0
+"""What the 10,000 bound limits may take that an awaiting limiter on Redis keeps: each has the hooks of its guards."""
 
 Use: TypeAlias = Callable[[Sequence[int]], None]
 """Uses the things with these numbers, once each."""
@@ -237,13 +240,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         lambda: on_redis(lambda limiter, n: limiter.hit(f"user:{n}", "100/second"))
     ),
     "redis: new limits": Scenario(
-        lambda: on_redis(lambda limiter, n: limiter.hit("k", f"{n + 1}/second"))
+        lambda: on_redis(lambda limiter, n: limiter.hit("k", f"{n + 1}/second")), BOUND_MB
     ),
     "redis: new windows": Scenario(
-        lambda: on_redis(lambda limiter, n: limiter.hit("k", Rate(5, window=1 + n / 1_000_000)))
+        lambda: on_redis(lambda limiter, n: limiter.hit("k", Rate(5, window=1 + n / 1_000_000))),
+        BOUND_MB,
     ),
     "redis: new rules": Scenario(lambda: on_redis(decide), share=0.5),
-    "redis: new keys that are denied": Scenario(lambda: on_redis(denied), 96, 0.5),
+    "redis: new keys that are denied": Scenario(lambda: on_redis(denied), 96),
     "redis, blocking: new limits": Scenario(
         lambda: on_redis_blocking(lambda limiter, n: limiter.hit("k", f"{n + 1}/second")), share=0.2
     ),

@@ -47,7 +47,7 @@ class Limited:
 def memory(limit: int = PLENTY) -> Limited:
     """The memory engine, asked from an event loop."""
     engine = Awaited(MemoryEngine())
-    return Limited(MEMORY, _asking(engine.bind(SlidingWindow(limit, MINUTE_US))))
+    return Limited(MEMORY, asking(engine.bind(SlidingWindow(limit, MINUTE_US))))
 
 
 def on_etcd(hosts: str, consistency: str, limit: int = PLENTY) -> Limited:
@@ -56,11 +56,11 @@ def on_etcd(hosts: str, consistency: str, limit: int = PLENTY) -> Limited:
     url = f"etcd://{hosts}/bench{next(_NUMBERS)}?consistency={consistency}&deadline=10"
     engine = AsyncEtcdEngine(url + without_bound)
     name = {"exact": EXACT, "leased": LEASED}[consistency]
-    return Limited(name, _asking(engine.bind(SlidingWindow(limit, MINUTE_US))), close=engine.aclose)
+    return Limited(name, asking(engine.bind(SlidingWindow(limit, MINUTE_US))), close=engine.aclose)
 
 
 def swapping(hosts: str, limit: int = PLENTY) -> Limited:
-    """What a library without an engine does: read the state, decide, write it if nobody else has in between; else again."""
+    """What a library without an engine does: read, decide, write if nobody else has in between; else again."""
     client = AsyncEtcdClient(parse_url(f"etcd://{hosts}/bench"))
     window = FixedWindow(limit, DAY_US)
     prefix = f"swap{next(_NUMBERS)}/"
@@ -99,7 +99,9 @@ async def verify(limited: Limited, limit: int) -> None:
         raise AssertionError(f"{limited.name} should admit {limit}, and admitted {sum(answers)}")
 
 
-def _asking(hit: Callable[[str, int], Any]) -> Callable[[str], Awaitable[bool]]:
+def asking(hit: Callable[[str, int], Any]) -> Callable[[str], Awaitable[bool]]:
+    """Take one unit by an engine's bound limit, which may answer at once."""
+
     async def take(key: str) -> bool:
         answer = hit(key, 1)
         if isinstance(answer, Decision):  # At once; give others their turn, as any server does.

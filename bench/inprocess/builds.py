@@ -1,6 +1,7 @@
 """The builds of Headgate that take part, side by side in one process: pure Python, and compiled if there is one.
 
-Both are called `headgate`, so the second is imported while the first is out of sight. Each goes on with its own modules.
+Both are called `headgate`, so the second is imported while the first is out of sight. Each goes on with its own
+modules.
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ class Pyrate:
         """Nothing runs in the background."""
 
 
-class Crowd:
+class ThreadGroup:
     """Several threads that share one entrant and its keys."""
 
     def __init__(self, entrant: Entrant, threads: int) -> None:

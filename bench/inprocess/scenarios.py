@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..harness import Contender, Race, race, table, verify
 from . import targets
-from .contenders import ENTRIES, OURS, Crowd, Floor, Headgate, HeadgateAsync, Limits
+from .contenders import ENTRIES, OURS, Floor, Headgate, HeadgateAsync, Limits, ThreadGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -272,7 +272,7 @@ def threads(settings: Settings) -> Result:
     field = []
     for name in [*ours, "limits fixed", "throttled gcra"]:
         entrant = ENTRIES[name](ROOMY)
-        crowd = Crowd(entrant, THREADS)
+        crowd = ThreadGroup(entrant, THREADS)
         field.append(Contender(name, crowd.run, entrant.settle))
     outcome = race(field, _hot_slices(settings, fresh=True), settings.seed)
     rows = [

@@ -12,7 +12,7 @@ from headgate import leased
 from headgate.guards.stack import leases_of
 
 from ..harness import Contender, Race, race, table
-from ..redis.contenders import Crew, Headgate, Quota
+from ..redis.contenders import CallerGroup, Headgate, Quota
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,10 +130,10 @@ def _exact_and_leased(
         return Headgate(algorithm, url, quota), LeasedHeadgate(algorithm, url, quota)
 
     exact, chunked = loop.run_until_complete(make())
-    crews = [Crew(loop, one, settings.callers) for one in (exact, chunked)]
+    groups = [CallerGroup(loop, one, settings.callers) for one in (exact, chunked)]
     field = [
-        Contender("exact", crews[0].rush),
-        Contender("leased", crews[1].rush, repeat=settings.leased_repeat),
+        Contender("exact", groups[0].run_untimed),
+        Contender("leased", groups[1].run_untimed, repeat=settings.leased_repeat),
     ]
     outcome = race(field, _slices(settings, settings.redis_hits, keys), settings.seed)
     leases = leases_of(chunked.limiter.engine)

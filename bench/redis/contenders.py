@@ -57,7 +57,7 @@ class Entrant(Protocol):
     async def work(self, keys: Iterator[str], took_ns: list[int]) -> None:
         """Hit once for each key that is left, one after the other, and note how long each took."""
 
-    async def rush(self, keys: Iterator[str]) -> None:
+    async def run_untimed(self, keys: Iterator[str]) -> None:
         """The same without looking at the clock."""
 
     async def close(self) -> None:
@@ -88,7 +88,7 @@ class Headgate:
             await hit(key, rate, algorithm=algorithm)
             took_ns.append(perf_counter_ns() - started_ns)
 
-    async def rush(self, keys: Iterator[str]) -> None:
+    async def run_untimed(self, keys: Iterator[str]) -> None:
         """Hit."""
         hit, rate, algorithm = self.limiter.hit, self.rate, self.algorithm
         for key in keys:
@@ -147,7 +147,7 @@ class Limits:
             await hit(item, namespace, key)
             took_ns.append(perf_counter_ns() - started_ns)
 
-    async def rush(self, keys: Iterator[str]) -> None:
+    async def run_untimed(self, keys: Iterator[str]) -> None:
         """Hit."""
         hit, item, namespace = self._limiter.hit, self._item, self._namespace
         for key in keys:
@@ -198,7 +198,7 @@ class Throttled:
             await limit(key)
             took_ns.append(perf_counter_ns() - started_ns)
 
-    async def rush(self, keys: Iterator[str]) -> None:
+    async def run_untimed(self, keys: Iterator[str]) -> None:
         """Hit."""
         limit = self._throttle.limit
         for key in keys:
@@ -257,7 +257,7 @@ class FastapiLimiter:
             await evalsha(sha, 1, "fastapi-limiter:" + key, limit, window_ms)
             took_ns.append(perf_counter_ns() - started_ns)
 
-    async def rush(self, keys: Iterator[str]) -> None:
+    async def run_untimed(self, keys: Iterator[str]) -> None:
         """Hit."""
         if not self._sha:
             await self.allows("the first")
@@ -350,7 +350,7 @@ def percentile(ordered: list[int], percent: float) -> int:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-class Crew:
+class CallerGroup:
     """Several tasks that share one entrant and one slice of keys."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, entrant: Entrant, size: int) -> None:
@@ -364,10 +364,10 @@ class Crew:
         work, left, took_ns = self._entrant.work, iter(keys), self.times.took_ns
         self._together([work(left, took_ns) for _ in range(self._size)])
 
-    def rush(self, keys: Keys) -> None:
+    def run_untimed(self, keys: Keys) -> None:
         """The same without looking at the clock."""
-        rush, left = self._entrant.rush, iter(keys)
-        self._together([rush(left) for _ in range(self._size)])
+        run_untimed, left = self._entrant.run_untimed, iter(keys)
+        self._together([run_untimed(left) for _ in range(self._size)])
 
     def _together(self, tasks: list[Any]) -> None:
         async def everybody() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .contenders import Entrant
 
-CREW = 64
+CALLERS = 64
 SAMPLES = 500
 
 
@@ -23,7 +23,7 @@ async def bytes_per_key(server: RedisServer, entrant: Entrant, keys: int) -> flo
     """Hit so many keys of an empty server once each, and weigh some of what is there then."""
     server.call("FLUSHALL", "SYNC")
     left = (f"user:{number:07}" for number in range(keys))
-    await asyncio.gather(*(entrant.rush(left) for _ in range(CREW)))
+    await asyncio.gather(*(entrant.run_untimed(left) for _ in range(CALLERS)))
     names = server.call("SCAN", "0", "COUNT", SAMPLES)[1]
     weights = [int(server.call("MEMORY", "USAGE", name, "SAMPLES", "0")) for name in names]
     names_per_key = int(server.call("DBSIZE")) / keys

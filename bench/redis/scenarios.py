@@ -18,7 +18,7 @@ from .contenders import (
     OURS,
     PEERS,
     THREE_CHARGES,
-    Crew,
+    CallerGroup,
     Plain,
     PlainLimits,
     Quota,
@@ -190,15 +190,17 @@ class Bench:
     def allowed(self, callers: int) -> Result:
         """Many keys, random order, every check allowed."""
         with self._entrants(ENTRIES, ROOMY) as entrants, ExitStack() as stack:
-            crews = {name: Crew(self._loop, one, callers) for name, one in entrants.items()}
-            field = [Contender(name, crew.run, crew.times.settle) for name, crew in crews.items()]
+            groups = {name: CallerGroup(self._loop, one, callers) for name, one in entrants.items()}
+            field = [
+                Contender(name, group.run, group.times.settle) for name, group in groups.items()
+            ]
             if callers in targets.CEILING_SHARE:
                 for name in OURS:
                     ceiling = Ceiling(name, self._server.port, ROOMY, self._keys)
                     stack.enter_context(ceiling)
                     field.append(Contender(SERVER + name, ceiling.run))
             outcome = race(field, self._slices(callers), self._settings.seed)
-        times = {name: crew.times for name, crew in crews.items()}
+        times = {name: group.times for name, group in groups.items()}
         caller = "1 caller" if callers == 1 else f"{callers} callers"
         return _result(
             f"allowed_{callers}",
@@ -215,12 +217,14 @@ class Bench:
         settings = self._settings
         keys = self._keys[:DENIED_KEYS]
         with self._entrants(ENTRIES, TIGHT) as entrants:
-            crews = {name: Crew(self._loop, one, callers) for name, one in entrants.items()}
-            for crew in crews.values():
-                crew.rush(keys * TIGHT.limit)
+            groups = {name: CallerGroup(self._loop, one, callers) for name, one in entrants.items()}
+            for group in groups.values():
+                group.run_untimed(keys * TIGHT.limit)
             field = [
-                Contender(name, crew.rush, repeat=settings.denied_repeat if name in OURS else 1)
-                for name, crew in crews.items()
+                Contender(
+                    name, group.run_untimed, repeat=settings.denied_repeat if name in OURS else 1
+                )
+                for name, group in groups.items()
             ]
             slices = (
                 self._chance.choices(keys, k=settings.denied_hits)
@@ -233,10 +237,12 @@ class Bench:
     def three_charges(self, callers: int) -> Result:
         """Three keys in one decision, all or nothing, against three separate hits."""
         with self._entrants(THREE_CHARGES, ROOMIER) as entrants:
-            crews = {name: Crew(self._loop, one, callers) for name, one in entrants.items()}
-            field = [Contender(name, crew.run, crew.times.settle) for name, crew in crews.items()]
+            groups = {name: CallerGroup(self._loop, one, callers) for name, one in entrants.items()}
+            field = [
+                Contender(name, group.run, group.times.settle) for name, group in groups.items()
+            ]
             outcome = race(field, self._slices(callers, share=0.5), self._settings.seed)
-        times = {name: crew.times for name, crew in crews.items()}
+        times = {name: group.times for name, group in groups.items()}
         title = (
             f"{callers} callers, three charges in one decision, all or nothing "
             "(limits: three hits, one after the other)"

@@ -1,7 +1,7 @@
 """What is measured about rules, and what is promised.
 
-Finding and compiling are pure work, and are timed by what the processor spends on this thread: a busy neighbour then costs
-them little. Taking over new rules is about waiting, and is timed by the clock on the wall.
+Finding and compiling are pure work, and are timed by what the processor spends on this thread: a busy neighbour then
+costs them little. Taking over new rules is about waiting, and is timed by the clock on the wall.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate import Limiter, Request, Rulebook
 from headgate.rules.live.opening import open_rules
-from headgate.service.garbage_collection import uncollected
+from headgate.service.garbage_collection import without_collection
 
 from ..harness import frozen_heap, table
 from .worlds import HOSTILE, WORLDS
@@ -194,10 +194,12 @@ CHANGES: dict[str, Callable[[bytes, int], bytes]] = {
 def reloading(settings: Settings) -> Result:
     """New rules from a file, read, checked, compiled and swapped by one thread while another decides.
 
-    The promise is about the service, which pauses the garbage collector meanwhile. The library leaves the collector to its
-    program, so what it takes there is shown without a verdict.
+    The promise is about the service, which pauses the garbage collector meanwhile. The library leaves the collector to
+    its program, so what it takes there is shown without a verdict.
     """
-    rows = [_reloading(settings, name, change, uncollected) for name, change in CHANGES.items()]
+    rows = [
+        _reloading(settings, name, change, without_collection) for name, change in CHANGES.items()
+    ]
     alone = _reloading(settings, "all changed", CHANGES["all changed"], nullcontext)
     rows.append(Row(f"{alone.name}, collector running", alone.figures))
     return Result("reloading", "Taking over new rules while deciding", rows)

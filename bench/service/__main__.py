@@ -62,7 +62,7 @@ class Outcome:
         return self._median(scenario, ours, than, lambda a, b: a.per_second / b.per_second)
 
     def thrift(self, scenario: str, ours: str, than: str) -> float | None:
-        """How many of our requests fit into the CPU time of one of theirs: steadier, where others use the machine too."""
+        """How many of our requests fit into the CPU time of one of theirs: steadier on a machine that others use."""
         return self._median(scenario, ours, than, lambda a, b: b.cpu_us / a.cpu_us)
 
     def _median(

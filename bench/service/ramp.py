@@ -1,7 +1,7 @@
-"""The original load: users that ask, wait a moment and ask again, from none to 50 and on to 300; one node, and three behind nginx.
+"""The original load: users that ask, wait and ask again, from none to 50 to 300; one node, and three behind nginx.
 
-A user waits 0.1 to 0.5 s between two requests, so 300 users send at most 1,000 requests a second: what is measured is how long they
-wait for an answer, and whether any fails. Every user has its own key and its own connection.
+A user waits 0.1 to 0.5 s between two requests, so 300 users send at most 1,000 requests a second: what is measured is
+how long they wait for an answer, and whether any fails. Every user has its own key and its own connection.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ramp:
 
 
 def users_at(share: float) -> int:
-    """How many users there are after this share of the time: to 50 in the first third, to 300 in the second, and then all."""
+    """How many users there are after this share of the time: to 50 in the first third, to 300 in the second."""
     if share < 1 / 3:
         return round(FIRST_PEAK * share * 3)
     if share < 2 / 3:
@@ -95,7 +95,10 @@ async def _user(number: int, port: int, began: float, seconds: float, seen: Seen
     """Ask and wait, until the time is over."""
     chance = random.Random(SEED + number)
     body = json.dumps({"key": f"user:{number}", "limit": 100, "window": 60}).encode()
-    head = f"POST /check HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /check HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
     reader, writer = await asyncio.open_connection(HOST, port)
     try:
         while (now := time.monotonic()) - began < seconds:

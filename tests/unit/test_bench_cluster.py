@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from bench.cluster.contenders import EXACT, MEMORY
+from bench.cluster.owners import forwarded
 from bench.cluster.scenarios import Settings, Slice, Target, judged, throughput, verified
 from tests.servers.etcd import etcd
 from tests.servers.fixtures import installed
@@ -23,6 +24,15 @@ def test_everybody_counts_and_is_measured() -> None:
     assert [row[0] for row in found.rows] == [MEMORY, EXACT]
     assert found.verdicts[0][-1] == "met"
     assert f"{EXACT} / {MEMORY}" in found.as_text()
+
+
+@pytest.mark.slow
+def test_the_cpu_of_an_owner_is_measured() -> None:
+    with installed(), etcd(1) as servers:
+        found = forwarded(servers, SHORT)
+    assert [row[0] for row in found.rows] == ["memory", "etcd, leased", "etcd, exact"]
+    assert float(found.rows[0][2].replace(",", "")) > 0
+    assert found.verdicts[0][:2] == ["memory, us a decision", "at most 5"]
 
 
 def test_a_target_is_judged_round_by_round() -> None:

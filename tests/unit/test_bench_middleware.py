@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_tiny_run_tells_what_each_limit_adds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tiny_run_reports_what_each_limit_adds(capsys: pytest.CaptureFixture[str]) -> None:
     added = main(["--rounds", "1", "--requests", "2"])
     assert added["bare ASGI"] == added["bare FastAPI"] == 0
     assert set(TARGETS_US) < set(added)

@@ -1,4 +1,4 @@
-"""A plain FastAPI service that counts in memory: pydantic in, pydantic out, a dict and the sliding window of two counters."""
+"""A plain FastAPI service that counts in memory: pydantic, a dict and the sliding window of two counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain FastAPI service that counts in Redis: redis-py, and the exact sliding window over a sorted set in one script."""
+"""A plain FastAPI service that counts in Redis: redis-py, and the exact sliding window by one script."""
 
 from __future__ import annotations
 
