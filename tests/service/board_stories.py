@@ -1,4 +1,4 @@
-"""What a board's store must do, as stories that run on any: `open_store` gives one more connection to the same board."""
+"""What a board's store must do, as stories that run on any: `open_store` connects once more to the same board."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Many clients that send a byte now and then, in a process of their own: in the process that measures they would slow down the measuring.
+"""Many clients that send a byte now and then, in a process of their own, so that they do not slow the measuring.
 
-`python -m tests.service.dripping PORT COUNT` says `ready` when all have connected and begun a request, and goes on until its input ends.
+`python -m tests.service.dripping PORT COUNT` says `ready` when all have connected and begun a request, and goes on
+until its input ends.
 """
 
 from __future__ import annotations

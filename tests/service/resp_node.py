@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headgate.service.node import Node
@@ -15,7 +16,6 @@ from tests.servers.process import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
-    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -48,15 +48,13 @@ def resp_node(
     """Start a node with this engine, or with the one of a URL; it ends with the block."""
     node = Node(Settings(port=0, engine=url, **settings), engine=engine)
     loop = asyncio.new_event_loop()
-    ready = threading.Event()
-    ports: list[int] = []
-    made: list[Commands] = []
+    started: Future[RespNode] = Future()
+    ended: Future[None] = Future()
     stop = asyncio.Event()
     connections: set[Any] = set()
 
     async def serve() -> None:
         commands = Commands(node)
-        made.append(commands)
         await node.start()
         certificate = node.certificate
         server = await loop.create_server(
@@ -65,8 +63,8 @@ def resp_node(
             node.settings.resp_port,
             ssl=None if certificate is None else certificate.context,
         )
-        ports.append(server.sockets[0].getsockname()[1])
-        ready.set()
+        port = server.sockets[0].getsockname()[1]
+        started.set_result(RespNode(loop, node, port, commands))
         await stop.wait()
         server.close()
         for connection in list(connections):
@@ -76,11 +74,18 @@ def resp_node(
         if hasattr(engine, "aclose"):
             await engine.aclose()
 
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+    def run() -> None:
+        try:
+            ended.set_result(loop.run_until_complete(serve()))
+        except BaseException as error:  # noqa: BLE001 - the test is told
+            (ended if started.done() else started).set_exception(error)
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
-        assert ready.wait(30)
-        yield RespNode(loop, node, ports[0], made[0])
+        yield started.result(30)
+        loop.call_soon_threadsafe(stop.set)
+        ended.result(30)
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(30)

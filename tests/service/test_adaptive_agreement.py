@@ -1,4 +1,4 @@
-"""Three nodes on a real Redis: they agree within two seconds, also after one has stopped and after Redis was restarted."""
+"""Three nodes on a real Redis agree within two seconds, also after one has stopped and after Redis was restarted."""
 
 import asyncio
 import time
@@ -89,7 +89,7 @@ def test_choices_are_kept_on_a_cluster(redis_cluster: Cluster) -> None:
 
 
 @on_flavours("redis_server", "redis-7.0")
-def test_a_store_holds_choices_of_so_many_scopes_and_no_more(redis_server: RedisServer) -> None:
+def test_a_store_holds_choices_for_a_bounded_number_of_scopes(redis_server: RedisServer) -> None:
     async def story() -> None:
         store = RedisStore(redis_server.url)
         most = 0

@@ -140,7 +140,7 @@ def test_a_composed_and_a_decomposed_letter_are_two_keys(running: Service) -> No
     assert running.check(mark + "e\u0301", limit=1)["allowed"] is True
 
 
-def test_fields_that_nobody_knows_are_ignored(running: Service) -> None:
+def test_unknown_fields_are_ignored(running: Service) -> None:
     mark = str(uuid.uuid4())
     future: dict[str, Any] = {"key": mark, "limit": 5, "region": {"name": "eu:1"}, "n": [1, 2]}
     status, _, answer = running.ask("POST", "/check", future)

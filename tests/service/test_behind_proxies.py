@@ -1,7 +1,8 @@
 """Behind real proxies that let only checks pass: no body becomes a request, and everybody gets their own answer.
 
-Attackers send checks that are refused, checks in pieces and bodies that look like requests, in random order over connections that the proxy shares
-with honest users. The normal run takes a few seconds for each proxy; `HEADGATE_LONG=1` takes a minute.
+Attackers send checks that are refused, checks in pieces and bodies that look like requests, in random order over
+connections that the proxy shares with honest users. The normal run takes a few seconds for each proxy;
+`HEADGATE_LONG=1`, which `make fuzz` sets, takes a minute.
 """
 
 from __future__ import annotations
@@ -23,12 +24,19 @@ from tests.service.raw import Raw, post
 from tests.service.running import Service, service
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-SECONDS = 60.0 if os.environ.get("HEADGATE_LONG") else 4.0
+LONG = bool(os.environ.get("HEADGATE_LONG"))
+SECONDS = 60.0 if LONG else 4.0
+LEAST = 500 if LONG else 50
+"""How many requests of either kind there must have been, on a machine that is busy."""
 ATTACKERS, HONEST = 2, 1
 GOOD = b'{"key":"a"}'
-BAN = b"PUT /api/bans/victim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+BAN = (
+    b"PUT /api/bans/victim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 2\r\n\r\n{}"
+)
 
 
 @dataclass
@@ -101,7 +109,9 @@ def ask(port: int, name: str, ends: float, seen: Seen) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROXIES)
-def test_no_body_becomes_a_request(tmp_path: Path, name: str) -> None:
+def test_no_body_becomes_a_request(
+    tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
     seen = Seen()
     with service() as running:
         with installed():
@@ -123,8 +133,10 @@ def test_no_body_becomes_a_request(tmp_path: Path, name: str) -> None:
             for thread in threads:
                 thread.join()
         assert seen.wrong == []
-        assert seen.tries > 50
-        assert seen.answers > 50
+        record_property("tries", seen.tries)
+        record_property("answers", seen.answers)
+        assert seen.tries > LEAST
+        assert seen.answers > LEAST
         assert _bans(running) == []
 
 

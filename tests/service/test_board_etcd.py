@@ -135,7 +135,7 @@ def test_two_namespaces_are_two_boards(url: str) -> None:
     asyncio.run(story())
 
 
-def test_a_store_holds_choices_of_so_many_scopes_and_no_more(servers: Etcd, url: str) -> None:
+def test_a_store_holds_choices_for_a_bounded_number_of_scopes(servers: Etcd, url: str) -> None:
     async def story() -> None:
         store = etcd_store(url)
         for number in range(MAX_AGREED):

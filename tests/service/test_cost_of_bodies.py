@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 KB: Final = 1_024
 MOST_MS_PER_64_KB: Final = 50.0
-GROWTH: Final = 2.6
+GROWTH: Final = 3.0
 """Twice the bytes may take so many times as long: twice, and what a busy machine adds."""
 NOISE_MS: Final = 4.0
 """Less than that is not worth comparing."""
-ROUNDS: Final = 5
+ROUNDS: Final = 10
 
 
 def _filled(head: bytes, piece: bytes, tail: bytes, size: int) -> bytes:

@@ -72,7 +72,7 @@ def said_by(node: RespNode, authority: Path, *lines: bytes) -> bytes:
         return said
 
 
-def test_nodes_ask_each_other_with_tokens_and_tls_and_strangers_cannot(
+def test_nodes_call_each_other_with_tokens_and_tls_and_other_clients_cannot(
     servers: Etcd, tmp_path: Path
 ) -> None:
     files = make_certificates(tmp_path)

@@ -1,8 +1,9 @@
 """Three nodes behind a real nginx on one Redis, while users come, a node is killed and one is added.
 
-What is held to: no request fails, exactly the limit is admitted in every window over all nodes, and `/api/nodes` tells the truth throughout.
-nginx passes a request on to the next node only when its connection fails. One that was with a node at the very moment of its death may so be
-charged twice, and the window of the kill may admit that much less; no window ever admits more.
+What is held to: no request fails, exactly the limit is admitted in every window over all nodes, and `/api/nodes` tells
+the truth throughout. nginx passes a request on to the next node only when its connection fails. One that was with a
+node at the very moment of its death may so be charged twice, and the window of the kill may admit that much less; no
+window ever admits more.
 
 The normal run lasts a few seconds; `HEADGATE_LONG=1` ramps to 300 users for a minute.
 """

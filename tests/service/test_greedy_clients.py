@@ -1,4 +1,4 @@
-"""Clients that send many requests at once and never read an answer get no more of the service than anybody else, and are let go in time."""
+"""Clients that send many requests and never read an answer get no more than anybody else, and are let go in time."""
 
 from __future__ import annotations
 

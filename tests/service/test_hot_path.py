@@ -158,7 +158,10 @@ def test_http_1_0_is_answered_and_closed(raw: Raw, key: str) -> None:
         b"GET /health HTTP/1.0\r\nHost: x\r\nHost: x\r\n\r\n",
         b"GET /api/nodes HTTP/1.1\r\nHost: evil.example\r\nHost: localhost\r\n\r\n",
         b"POST /check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-        b"POST /check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        (
+            b"POST /check HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+        ),
         b"POST /acquire HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: identity, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is TLS",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -206,7 +209,7 @@ def test_half_a_body_counts_nothing(running: Service, key: str) -> None:
     assert running.used(key) == 0
 
 
-def test_a_client_that_leaves_without_reading_hurts_nobody(running: Service, key: str) -> None:
+def test_a_client_that_leaves_without_reading_affects_no_other(running: Service, key: str) -> None:
     for _ in range(20):
         with Raw(running.port) as raw:
             raw.send(post({"key": key}) * 5)
@@ -349,7 +352,7 @@ def _send_until_it_blocks(raw: Raw, data: bytes) -> int:
 
 @pytest.mark.parametrize("path", ["/check", "/check/batch", "/decide", "/reserve", "/acquire"])
 @pytest.mark.parametrize("expect", [(), ("Expect: 100-continue",)])
-def test_a_page_of_somebody_else_cannot_send_checks(
+def test_a_cross_site_page_cannot_send_checks(
     raw: Raw, key: str, path: str, expect: tuple[str, ...]
 ) -> None:
     """DNS rebinding: its owner has bound its name to 127.0.0.1, but the browser tells the Origin."""

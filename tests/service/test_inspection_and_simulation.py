@@ -13,8 +13,8 @@ from headgate.service.telemetry.recent_figures import (
     NodeFigures,
     RecentFigures,
     RuleRates,
+    combined,
     percentile_us,
-    together,
 )
 from headgate.service.telemetry.recorder import BUCKETS_NS, Recorder
 from tests.service.inside import Inside, inside
@@ -34,7 +34,7 @@ async def looked_at(service: Inside, key: str) -> dict[str, Any]:
     return found
 
 
-def test_a_key_that_nobody_used_has_its_default() -> None:
+def test_an_unused_key_has_the_default_limit() -> None:
     async def story(service: Inside) -> None:
         found = await looked_at(service, "user:42")
         assert found["allowed"] is True
@@ -243,14 +243,14 @@ def test_figures_of_nodes_add_up_and_survive_the_board() -> None:
     other = NodeFigures(1.0, 0.0, 1.0, 0.0, {"": RuleRates(1.0)}, (2,) * 17, 4, uncounted=0.5)
     assert NodeFigures.from_bytes(one.to_bytes())._replace(latency=(1,) * 17) == one
     assert NodeFigures.from_bytes(other.to_bytes()).uncounted == 0.5
-    both = together([one, other])
+    both = combined([one, other])
     assert both.uncounted == 0.5
     assert (both.requests, both.denied, both.degraded) == (4.0, 1.0, 1.0)
     assert both.rules == {"login": RuleRates(2.0, 1.0, 0.5), "": RuleRates(1.0)}
     assert both.latency == (3,) * 17
 
 
-def test_rights_of_nodes_add_up_and_older_nodes_tell_of_none() -> None:
+def test_rights_of_nodes_add_up_and_older_nodes_report_none() -> None:
     one, other = RightsFigures(), RightsFigures()
     one.asked["us"], one.received["us"], other.given["us"] = 2, 9, 4
     other.lose(0, 5)
@@ -258,7 +258,7 @@ def test_rights_of_nodes_add_up_and_older_nodes_tell_of_none() -> None:
     one.lose(7, 1_000)
     told = NodeFigures.from_bytes(NodeFigures(rights=one).to_bytes())
     assert told.rights == one
-    both = together([told, NodeFigures(rights=other), NodeFigures()]).rights
+    both = combined([told, NodeFigures(rights=other), NodeFigures()]).rights
     assert both is not None
     assert (both.asked["us"], both.received["us"], both.given["us"]) == (2, 9, 4)
     assert (both.lost, both.lost_at_us) == (7, 1_000)

@@ -23,7 +23,7 @@ def live(node: Service) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_every_node_tells_of_all_nodes_and_of_itself_alone_while_the_store_is_away() -> None:
+def test_every_node_reports_all_nodes_and_only_itself_while_the_store_is_down() -> None:
     """Nodes exchange what they know once a second, and a store is killed and started."""
     with (
         installed(),

@@ -387,7 +387,7 @@ def test_an_explanation_says_what_is_left_and_what_was_asked_for() -> None:
     assert inside(story) == ["only 2 left, and 3 asked for", "nothing left, and 1 asked for"]
 
 
-def test_traffic_and_top_tell_what_was_asked() -> None:
+def test_traffic_and_top_report_the_requests() -> None:
     async def story(service: Inside) -> None:
         for i in range(10):
             await checked(service, "busy" if i % 2 else f"quiet{i}", limit=3)
@@ -677,7 +677,7 @@ def test_a_change_while_the_rules_file_is_gone_is_refused(tmp_path: Path, gone: 
     inside(story, rules=str(file))
 
 
-def test_a_change_after_one_by_hand_holds_and_the_alarm_is_told(tmp_path: Path) -> None:
+def test_a_change_after_a_manual_edit_applies_and_the_alarm_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
 

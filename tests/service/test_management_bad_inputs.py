@@ -245,7 +245,8 @@ def test_a_large_body_is_refused_before_it_is_read(tell: Tell) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/api/top?limit=0", "/api/top?limit=x", "/api/top?limit=1e9", "/api/audit?before=-1", "/api/counters?limit=1001",
+        "/api/top?limit=0", "/api/top?limit=x", "/api/top?limit=1e9", "/api/audit?before=-1",
+        "/api/counters?limit=1001",
         "/api/bans/" + "x" * 8_193, "/api/history?limit=", "/api/audit?limit=99999999999999999999999",
     ],
     ids=lambda path: path[:40],

@@ -203,8 +203,10 @@ def test_the_shipped_dashboard_asks_for_metrics_that_exist() -> None:
     # What nobody looks at on a dashboard, and why: counts of single events, or numbers for a table elsewhere.
     unseen = {
         "headgate_ignored_fields_total", "headgate_http_request_duration_seconds", "headgate_store_outages_total",
-        "headgate_lease_chunks", "headgate_memory_dropped_keys_total", "headgate_memory_shared_decisions_total", "headgate_board_up",
-        "headgate_rules", "headgate_rules_revision", "headgate_rules_refused", "headgate_rules_alarm", "headgate_audit_entries_total",
+        "headgate_lease_chunks", "headgate_memory_dropped_keys_total", "headgate_memory_shared_decisions_total",
+        "headgate_board_up",
+        "headgate_rules", "headgate_rules_revision", "headgate_rules_refused", "headgate_rules_alarm",
+        "headgate_audit_entries_total",
         "headgate_resp_commands_total", "headgate_resp_connections",
         "headgate_draining", "headgate_workers", "headgate_start_time_seconds", "headgate_breaker_open",
         "headgate_breaker_openings_total", "headgate_fallback_nodes", "headgate_fallback_unmerged_keys_total",
@@ -222,7 +224,7 @@ def test_the_documentation_lists_every_metric() -> None:
 
 @pytest.mark.slow
 def test_four_workers_add_up_and_never_go_back() -> None:
-    """Real processes; one is killed in the middle. What it had not written in its last second may be missing, and no more."""
+    """Real processes; one is killed midway. What it had not written in its last second may be missing, and no more."""
     with installed(), standalone("redis-7.0") as redis:
         options = ("--engine", patient(redis.url), "--workers", "4", "--log-level", "warning")
         with service(*options) as running, ThreadPoolExecutor(8) as pool:
@@ -265,7 +267,7 @@ def worker_pids(running: Service) -> list[int]:
 
 @pytest.mark.slow
 def test_a_real_prometheus_scrapes_it_and_a_shipped_alert_fires() -> None:
-    """The alert for a lost store, with its patience shortened. Prometheus itself takes five seconds for its first look."""
+    """The alert for a lost store, with its patience shortened. Prometheus takes five seconds for its first look."""
     with (
         installed(),
         standalone("redis-7.0") as redis,

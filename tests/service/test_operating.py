@@ -125,7 +125,7 @@ def test_top_is_live_on_a_terminal(running: Service, folder: Path) -> None:
     assert b"Traceback" not in seen
 
 
-def test_a_reset_of_nobody_says_so(run: Any) -> None:
+def test_a_reset_of_an_uncounted_key_says_so(run: Any) -> None:
     assert run("reset", "nosuchkey")[:2] == (0, "nothing was counted for nosuchkey\n")
 
 

@@ -1,4 +1,4 @@
-"""Answers that must wait for a store leave in the order of their requests; the engine here answers when the test says so."""
+"""Answers that wait for a store leave in the order of their requests; the engine answers when the test says so."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_no_more_is_read_from_a_connection_with_many_answers_to_wait_for() -> No
 
 
 def test_new_connections_are_accepted_together_however_busy_the_loop_is() -> None:
-    """One in each turn of the loop, as uvloop does it, would make the last of them wait for as many turns as they are."""
+    """One in each turn of the loop, as uvloop does it, would make the last wait for as many turns as they are."""
 
     async def story() -> None:
         settings = Settings(port=0)

@@ -1,4 +1,4 @@
-"""The Redis protocol as a door: clients of Redis work against it, and nobody gets past what holds on the other doors."""
+"""The Redis protocol as a door: clients of Redis work against it, and what holds on the other doors holds here."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from headgate import MemoryEngine, SlidingWindow
 from headgate.board.key_settings import Ban, KeyOverride
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.remote.engine import RemoteEngine
+from headgate.engines.remote.serving import WireError
+from headgate.service.resp.session import Session
+from headgate.service.security.auth import Auth
 from headgate.service.security.tokens import new_token
 from tests.servers.fixtures import on_flavours
 from tests.servers.process import HOST, free_ports
@@ -305,6 +308,76 @@ def test_long_commands_are_read_only_of_those_who_have_shown_their_token() -> No
             assert asking.echo(100_000 * "x") == 100_000 * b"x"
 
 
+def test_a_client_that_resets_its_connection_shows_its_token_again() -> None:
+    """As in Redis: a pool that hands on a connection hands on no rights. The protocol is RESP2 again."""
+    kept, shown = tokens("checker")
+    token = shown["checker"].encode()
+    with resp_node(tokens=kept, check_needs_token=True) as node, connected(node) as sock:
+
+        def told(line: bytes) -> bytes:
+            sock.sendall(line + b"\r\n")
+            return sock.recv(65_536)
+
+        assert told(b"HELLO 3 AUTH default %b SETNAME me" % token).startswith(b"%7\r\n")
+        assert told(b"CLIENT GETNAME") == b"$2\r\nme\r\n"
+        assert told(b"RESET") == b"+RESET\r\n"
+        for line in (b"PING", b"HG.HIT k 1/minute", b"HELLO 3", b"CLIENT GETNAME"):
+            assert told(line).startswith(b"-NOAUTH ")
+        assert told(b"AUTH " + token) == b"+OK\r\n"
+        assert told(b"CLIENT GETNAME") == b"$-1\r\n"  # RESP3 has another word for nothing.
+        long = b"*2\r\n$4\r\nECHO\r\n$10000\r\n" + 10_000 * b"x"
+        assert told(long).startswith(b"$10000\r\n")
+
+
+def test_after_a_reset_long_commands_are_not_read() -> None:
+    kept, shown = tokens("checker")
+    with resp_node(tokens=kept, check_needs_token=True) as node, connected(node) as sock:
+        token = shown["checker"].encode()
+        sock.sendall(b"AUTH %b\r\nRESET\r\n" % token)
+        assert _lines(sock, 2) == [b"+OK", b"+RESET"]
+        sock.sendall(b"*2\r\n$4\r\nECHO\r\n$100000\r\n")
+        assert everything(sock).startswith(b"-ERR Protocol error: a command has at most 4096")
+
+
+def _lines(sock: socket.socket, many: int) -> list[bytes]:
+    """The next lines that come."""
+    found = b""
+    while found.count(b"\r\n") < many:
+        found += sock.recv(4_096)
+    return found.splitlines()
+
+
+def test_a_hello_that_is_refused_changes_nothing() -> None:
+    """Neither the protocol, nor the name, nor who is there."""
+    kept, shown = tokens("checker")
+    token = shown["checker"].encode()
+    refused = (
+        b"HELLO 3 AUTH default %b NONSENSE" % token,
+        b"HELLO 3 AUTH default %b SETNAME %b" % (token, 65 * b"x"),
+        b"HELLO 4 AUTH default %b" % token,
+        b"HELLO 3 SETNAME me AUTH default guess",
+    )
+    with resp_node(tokens=kept, check_needs_token=True) as node, connected(node) as sock:
+        for line in refused:
+            sock.sendall(line + b"\r\nPING\r\n")
+            error, ping = _lines(sock, 2)
+            assert error.split()[0] in (b"-ERR", b"-NOPROTO", b"-WRONGPASS"), error
+            assert ping == b"-NOAUTH Authentication required."
+        sock.sendall(b"HELLO 2 AUTH the-checker %b SETNAME me\r\nQUIT\r\n" % token)
+        assert b"$5\r\nproto\r\n:2\r\n" in everything(sock)
+
+
+def test_wrong_guesses_leave_nothing_behind() -> None:
+    """An error that is raised again and again collects the frames of all that raised it."""
+    kept, _ = tokens("checker")
+    session = Session(Auth(kept), "192.0.2.1")
+    with pytest.raises(WireError) as first:
+        session.authenticate(b"", b"guess")
+    with pytest.raises(WireError) as second:
+        session.authenticate(b"", b"guess")
+    assert first.value is not second.value
+
+
 def test_guesses_are_limited() -> None:
     kept, _ = tokens("checker")
     with resp_node(tokens=kept, check_needs_token=True) as guarded, connected(guarded) as sock:
@@ -397,7 +470,7 @@ def test_connections_from_one_address_are_bounded() -> None:
         assert everything(three) == b"-ERR max number of clients reached\r\n"
 
 
-def test_a_thousand_pipelined_commands_hold_up_nobody(node: RespNode) -> None:
+def test_a_thousand_pipelined_commands_do_not_delay_other_clients(node: RespNode) -> None:
     """They are taken in slices; another client is served in between."""
     with connected(node) as greedy, client(node) as asking:
         hit = b"*3\r\n$6\r\nHG.HIT\r\n$3\r\nkey\r\n$11\r\n1000/minute\r\n"

@@ -1,4 +1,4 @@
-"""What callers of the Redis protocol name (limits, rules, namespaces, options) makes nothing grow without bound, and nothing that is sacred forgotten."""
+"""What callers of the Redis protocol name makes nothing grow without bound, and nothing sacred forgotten."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import pytest
 from headgate.cli import main
 from headgate.service.security.tokens import new_token, write_tokens
 from tests.servers.fixtures import on_flavours
-from tests.servers.process import HOST, free_ports, patient, wait_until
+from tests.servers.process import HOST, PYTHON_PATH, free_ports, patient, wait_until
 from tests.servers.tls import make_certificates
 from tests.service.raw import Raw, post
 from tests.service.running import Service, service
@@ -133,7 +133,7 @@ def test_checks_can_be_made_to_need_a_token(tmp_path: Path) -> None:
 
 
 class Load:
-    """Clients that keep their connection as long as the server lets them; a request that was sent and not answered has failed."""
+    """Clients that keep their connection while the server lets them; a request that is not answered has failed."""
 
     def __init__(self, port: int, clients: int) -> None:
         self._port = port
@@ -267,7 +267,7 @@ def test_four_workers_on_one_redis_admit_exactly_the_limit(redis_server: RedisSe
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_worker_that_ends_is_replaced_and_nobody_else_notices(
+def test_a_worker_that_dies_is_replaced_without_affecting_others(
     redis_server: RedisServer, end: signal.Signals
 ) -> None:
     """Starts three interpreters."""
@@ -387,6 +387,7 @@ def test_settings_that_cannot_be_served_are_refused_with_their_source(
         env={
             "PATH": os.environ["PATH"],
             "PORT": "0",
+            **PYTHON_PATH,
             **environment,
         },  # The usual port may be taken.
     )

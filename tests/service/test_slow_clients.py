@@ -34,7 +34,7 @@ def test_slow_connections_leave_the_p99_of_others_alone() -> None:
 
 
 def _p99s() -> tuple[float, float]:
-    """Asks two services in turn, one of them beset, so that whatever else the machine does befalls both; then the other one."""
+    """Asks two services in turn, one of them beset, so that whatever else the machine does befalls both."""
     beset: list[float] = []
     alone: list[float] = []
     with service(*PATIENT) as one, service(*PATIENT) as other:

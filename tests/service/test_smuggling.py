@@ -13,7 +13,10 @@ from tests.service.running import Service, service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BAN = b"PUT /api/bans/victim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+BAN = (
+    b"PUT /api/bans/victim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 2\r\n\r\n{}"
+)
 GOOD = post(b'{"key":"a"}')
 
 
@@ -57,7 +60,10 @@ def test_what_follows_a_request_is_not_remembered_under_its_head(
 
 
 def test_a_chunked_request_leaves_nothing_behind(running: Service) -> None:
-    head = b"POST /check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = (
+        b"POST /check HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
     body = b'{"key":"a"}'
     with Raw(running.port) as attacker:
         attacker.send(head + b"b\r\n" + body + b"\r\n0\r\n\r\n" + GOOD)

@@ -39,7 +39,7 @@ RULES = {
 @pytest.mark.slow
 @on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
-def test_a_store_that_is_gone_costs_nobody_more_than_the_deadline(
+def test_a_store_outage_costs_no_caller_more_than_the_deadline(
     redis_server: RedisServer, tmp_path: Path, fault: str
 ) -> None:
     """Waits for deadlines and for the store to come back."""

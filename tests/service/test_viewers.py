@@ -40,7 +40,9 @@ def watching(service: Service) -> int:
     return found
 
 
-def test_one_who_reads_nothing_is_hung_up_on_and_others_go_on(tmp_path: Path) -> None:
+def test_a_viewer_that_reads_nothing_is_disconnected_and_others_are_unaffected(
+    tmp_path: Path,
+) -> None:
     (port,) = free_ports(1)
     service = Service(
         [sys.executable, "-c", IMPATIENT, str(port)],

@@ -138,7 +138,7 @@ class Front:
         if isinstance(decision, Decision):
             self._recorder.record(decision, perf_counter_ns() - began_ns)
             if not self._store.up:
-                self._store.heard(decision)
+                self._store.decided(decision)
             return decision
         return self._pending(decision, began_ns)
 
@@ -224,7 +224,7 @@ class Front:
             outcomes[place] = decision
             recorder.record(decision, share_ns)
             if not store.up:
-                store.heard(decision)
+                store.decided(decision)
         return outcomes
 
     # Rules
@@ -307,7 +307,7 @@ class Front:
             )
         self._recorder.record(decision, perf_counter_ns() - began_ns)
         if not self._store.up:
-            self._store.heard(decision)
+            self._store.decided(decision)
         return decision
 
     def _pending(

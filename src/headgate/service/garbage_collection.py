@@ -20,7 +20,7 @@ MANY: Final = 50_000
 """How many new objects make it worthwhile to freeze them."""
 
 
-def settle_down() -> None:
+def freeze_existing_objects() -> None:
     """Before serving begins: exclude all existing objects from collection, because they stay."""
     gc.collect()
     gc.freeze()
@@ -28,7 +28,7 @@ def settle_down() -> None:
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Pause the garbage collector for the block, and if it created many objects, exclude them from then on.
 
     Rules contain no cycles and live long, so there is nothing to find in them; they are freed by reference counting.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from ..rules.format.parse import parse_rules
 from ..rules.format.starter import STARTER
 from ..rules.live.last_good import default_folder
 from ..rules.live.opening import FixedRules, open_rules
-from .garbage_collection import uncollected
+from .garbage_collection import without_collection
 from .security.audit import AuditLog
 from .security.auth import Auth, require_safe_bind
 from .security.hosts import hosts_for, is_everywhere
@@ -91,7 +92,7 @@ class Node:
         self.store = StoreHealth()
         """Whether the engine's store answers."""
         self.recorder = Recorder(clock)
-        with settings.blamed("thresholds"):
+        with settings.attributing_errors("thresholds"):
             self.control = AdaptiveControl(settings.adaptive_thresholds(), counts=False)
         """Chooses for adaptive limits, as all nodes have agreed."""
         self._all_regions = settings.read_regions()
@@ -100,7 +101,7 @@ class Node:
         self.rules: Any = None
         """The rules it follows; `None` if an engine was passed in."""
         if engine is None:
-            with settings.blamed("rules"):
+            with settings.attributing_errors("rules"):
                 self.rules = _open_rules(settings, self.regions)
         self.shedding = Shedding(settings.max_lag)
         """Decides which checks are refused under overload."""
@@ -115,17 +116,17 @@ class Node:
         self.rule_traffic = RuleTraffic(self.recorder, self.control, self.rules)
         self.members = self._open_members()
         """The nodes that share the store, for when it does not answer."""
-        with settings.blamed("engine"):
+        with settings.attributing_errors("engine"):
             self.limiter = self._open_limiter(_engine_url(settings) if engine is None else engine)
         self.auth = _auth(settings)
-        with settings.blamed("board"):
+        with settings.attributing_errors("board"):
             self.board = self._open_board(clock)
-        with settings.blamed("audit_log"):
+        with settings.attributing_errors("audit_log"):
             self.audit = AuditLog(self._audit_path(), node=self.id)
         self.certificate: Certificate | None = None
         """The TLS certificate of the listeners."""
         if settings.tls_cert:
-            with settings.blamed("tls_cert"):
+            with settings.attributing_errors("tls_cert"):
                 self.certificate = Certificate(settings.tls_cert, settings.tls_key)
 
     @property
@@ -214,12 +215,13 @@ class Node:
         """Stop all parts, and close the engine."""
         if self._watching is not None:
             self._watching.cancel()
-        await self.store.stop()
-        if self.exchange is not None:
-            await self.exchange.stop()
-        await self.board.stop()
-        await self.limiter.aclose()
-        self.close()
+        async with AsyncExitStack() as parts:  # In reverse, and each whatever became of the others.
+            parts.callback(self.close)
+            parts.push_async_callback(self.limiter.aclose)
+            parts.push_async_callback(self.board.stop)
+            if self.exchange is not None:
+                parts.push_async_callback(self.exchange.stop)
+            parts.push_async_callback(self.store.stop)
 
     def close(self) -> None:
         """Stop following the rules, and close the audit log."""
@@ -278,7 +280,7 @@ class Node:
             rule = None if rule_id is None else rules.get(rule_id)
             return rule is not None and rule.when_cut_off == "share"
 
-        with settings.blamed("board"):
+        with settings.attributing_errors("board"):
             store = open_region_store(settings.board, settings.engine, settings.namespace, now_us)
         return RegionExchange(
             regions,
@@ -306,7 +308,7 @@ class Node:
             """What this node reports once a second; its identity is updated first."""
             version = "" if self.rules is None else str(self.rules.current.version)
             board.describe(rules=version, draining=self.draining)
-            self.rule_traffic.tell()
+            self.rule_traffic.report()
             if meets and board.view.at_us:  # Until then, the members are not known.
                 self.members.saw(board.view.up)
             own_report = self.recorder.report(alone=store.private_lists, offset_us=board.offset_us)
@@ -347,9 +349,9 @@ def _engine_url(settings: Settings) -> str:
 
 def _auth(settings: Settings) -> Auth:
     hosts = None if settings.tokens else hosts_for(settings.host, settings.allowed_hosts)
-    with settings.blamed("tokens" if settings.tokens else "check_needs_token"):
+    with settings.attributing_errors("tokens" if settings.tokens else "check_needs_token"):
         auth = Auth(settings.tokens, checks_need_token=settings.check_needs_token, hosts=hosts)
-    with settings.blamed("host"):
+    with settings.attributing_errors("host"):
         require_safe_bind(settings.host, auth)
     return auth
 
@@ -358,7 +360,7 @@ def _open_rules(settings: Settings, regions: Regions | None) -> LiveRules | Fixe
     """The rules from the settings, or the starter rules."""
     if settings.rules:
         require = partial(require_countable, regions, settings.describe_engine().refuses)
-        return open_rules(settings.rules, while_reading=uncollected, require=require)
+        return open_rules(settings.rules, while_reading=without_collection, require=require)
     return FixedRules(parse_rules(STARTER, "the starter rules").rules)
 
 

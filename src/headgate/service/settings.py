@@ -174,17 +174,17 @@ class Settings:
 
     @property
     def _engine_kind(self) -> EngineKind:
-        with self.blamed("engine"):
+        with self.attributing_errors("engine"):
             return kind_of(self.engine)
 
     def describe_engine(self) -> EngineDescription:
         """The engine's description of itself."""
-        with self.blamed("engine"):
+        with self.attributing_errors("engine"):
             return kind_of(self.engine).describe(self.engine)
 
     def read_regions(self) -> RegionsSettings | None:
         """The regions; `None` if there is only one."""
-        with self.blamed("regions" if self.regions else "region"):
+        with self.attributing_errors("regions" if self.regions else "region"):
             return read_regions(
                 self.region, self.regions, self.region_weights, self.region_interval, self.engine
             )
@@ -217,7 +217,7 @@ class Settings:
         return self.sources.get(name, DEFAULT)
 
     @contextmanager
-    def blamed(self, name: str) -> Iterator[None]:
+    def attributing_errors(self, name: str) -> Iterator[None]:
         """Report errors in the block as errors of this setting, with its source.
 
         A `RulesError` passes unchanged: each of its problems already has a place.
@@ -277,11 +277,11 @@ class Settings:
             self._refuse(
                 "log_level", f"it must be one of {', '.join(LOG_LEVELS)}, not {self.log_level!r}"
             )
-        with self.blamed("thresholds"):
+        with self.attributing_errors("thresholds"):
             self.adaptive_thresholds()
-        with self.blamed("default_window"):
+        with self.attributing_errors("default_window"):
             limits_of(Rate(1, self.default_window), self.default_algorithm)
-        with self.blamed("default_limit"):
+        with self.attributing_errors("default_limit"):
             limits_of(Rate(self.default_limit, self.default_window), self.default_algorithm)
         for network in self.trusted_proxies:
             try:

@@ -10,43 +10,45 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.service.garbage_collection import MANY, uncollected
+from headgate.service.garbage_collection import MANY, without_collection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 @pytest.fixture
-def _thawed() -> Iterator[None]:
+def _collector_as_before() -> Iterator[None]:
+    """On, and with the tests themselves frozen, as conftest.py leaves it."""
     yield
-    gc.unfreeze()
     gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
-@pytest.mark.usefixtures("_thawed")
+@pytest.mark.usefixtures("_collector_as_before")
 def test_many_new_objects_are_excluded_from_collection() -> None:
     gc.unfreeze()
-    with uncollected():
+    with without_collection():
         assert not gc.isenabled()
         much = [[number] for number in range(MANY + 1_000)]
     assert gc.isenabled()
     assert gc.get_freeze_count() > len(much)
 
 
-@pytest.mark.usefixtures("_thawed")
+@pytest.mark.usefixtures("_collector_as_before")
 def test_few_new_objects_are_left_to_the_collector() -> None:
     gc.unfreeze()
     gc.collect()
-    with uncollected():
+    with without_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
 
 
-@pytest.mark.usefixtures("_thawed")
+@pytest.mark.usefixtures("_collector_as_before")
 def test_a_collector_that_was_off_stays_off_also_after_an_error() -> None:
     gc.disable()
-    with pytest.raises(RuntimeError), uncollected():
+    with pytest.raises(RuntimeError), without_collection():
         raise RuntimeError
     assert not gc.isenabled()
 

@@ -67,17 +67,17 @@ def parse_separately(
     else:
         if len(parsed.rules) >= len(documents):  # The usual case, and three times as fast.
             return IndependentDocuments(parsed, documents, {})
-    taken = _Taken(pause)
+    taken = _AcceptedDocuments(pause)
     errors: dict[str, Problem] = {}
     for name, data in documents.items():
         problem = taken.add(name, data)
         if problem is not None:
             errors[name] = problem
-    errors.update(taken.leave_crowds())
+    errors.update(taken.drop_overflowing())
     for name in errors:
         if name in before and before[name] != documents[name]:
             taken.add(name, before[name])
-    taken.leave_crowds()
+    taken.drop_overflowing()
     if not taken.documents:
         raise bad or RulesError(list(errors.values()))
     used = dict(sorted(taken.documents.items()))
@@ -85,7 +85,7 @@ def parse_separately(
     return IndependentDocuments(parse_documents(used.items(), pause=pause), used, errors)
 
 
-class _Taken:
+class _AcceptedDocuments:
     """Documents that are valid together."""
 
     def __init__(self, pause: Callable[[], None]) -> None:
@@ -116,7 +116,7 @@ class _Taken:
         self._owners.update((rule.rule_id, name) for rule in rules)
         return None
 
-    def leave_crowds(self) -> dict[str, Problem]:
+    def drop_overflowing(self) -> dict[str, Problem]:
         """Remove rules that are too many for one request; returns their errors."""
         left: dict[str, Problem] = {}
         while rules := overflowing(self._in_order(), self._pause):

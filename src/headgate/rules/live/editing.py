@@ -76,7 +76,7 @@ class EditPlan:
         """Whether everything is already as it should be."""
         return not self.changes and self.text in (None, *self.snapshot.documents.values())
 
-    def require_wanted(self, *, force: bool, allow_empty: bool = False) -> None:
+    def require_allowed(self, *, force: bool, allow_empty: bool = False) -> None:
         """Raise `ChangeRefused` if the change check objects and the change is not forced.
 
         An empty rule set needs a separate option.
@@ -98,7 +98,7 @@ class EditPlan:
         progress: Progress | None = None,
     ) -> HistoryEntry:
         """Make the change; `ChangeRefused` means it needs `force`, `VersionConflict` that another change came first."""
-        self.require_wanted(force=force, allow_empty=allow_empty)
+        self.require_allowed(force=force, allow_empty=allow_empty)
         edit = Edit(
             action=self.action,
             author=author,

@@ -86,7 +86,7 @@ class LiveRules:
         except BaseException:
             source.close()
             raise
-        _fork.remember(self)
+        _fork.reset_after_fork(self)
 
     # What others read
 

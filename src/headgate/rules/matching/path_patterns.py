@@ -129,7 +129,7 @@ def _piece(word: str) -> Piece:
 
 
 def fits(pieces: Sequence[Piece], segments: Sequence[str]) -> bool:
-    """Whether a path fits a pattern: slow, obvious, and right. `trie.py` does it for all patterns at once."""
+    """Whether a path fits a pattern: slow, obvious, and right. `path_trie.py` does it for all patterns at once."""
     walked = {0}  # How many segments the pieces so far can stand for.
     for kind, text in pieces:
         if kind == "any":

@@ -30,7 +30,7 @@ from ..._atomic_file import (
     replace_file,
     sync_folder,
     write_all,
-    write_beside,
+    write_part,
 )
 from ...errors import ConfigError
 from ..format.file_reading import FileContent, read_with_status
@@ -48,7 +48,7 @@ from .base import (
 from .file_text import changed_text, rules_of
 from .file_watch import FileWatch
 from .journal import as_bytes, as_text, conflict_with, decode_entry, encode_entry, entry_of
-from .whole_file import RestlessError, WholeFile
+from .whole_file import FileKeepsChangingError, WholeFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,7 +103,7 @@ class FileStore:
         """The current content; while the file is watched, only once it is complete."""
         try:
             data = self._read() if self._whole is None else self._whole.read()
-        except RestlessError:
+        except FileKeepsChangingError:
             raise SourceError(
                 f"{self._path} is being written to; write to another file and rename it"
             ) from None
@@ -173,7 +173,7 @@ class FileStore:
         after, warning = self._text(edit, before)
         entry = entry_of(edit, (lines[-1]["revision"] if lines else 0) + 1)
         line = self._encoded(entry, before, after, lines, emptied=edit.emptied)
-        with write_beside(target, after) as part:
+        with write_part(target, after) as part:
             end = history.seek(0, os.SEEK_END)
             try:
                 self._append(history, line)

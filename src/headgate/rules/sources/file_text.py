@@ -24,7 +24,7 @@ PLAIN: Final = re.compile(r"(?:[A-Za-z_/][A-Za-z0-9_/*.{}-]*|[0-9]+/[a-z]+)(?: [
 WORDS: Final = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
 
 
-class Shapeless(Exception):  # noqa: N818 - not an error: the file is rewritten
+class NotLineEditable(Exception):  # noqa: N818 - not an error: the file is rewritten
     """The text has no block list of rules that could be edited line by line."""
 
 
@@ -37,7 +37,7 @@ def changed_text(
         edited = _line_by_line(text, changes)
         if _is_wanted(rules_of(edited, name), before, changes):
             return edited, True
-    except (Shapeless, yaml.YAMLError, ConfigError):
+    except (NotLineEditable, yaml.YAMLError, ConfigError):
         pass
     wanted = {**before, **changes}
     rules = [rule for rule in wanted.values() if rule is not None]
@@ -101,7 +101,7 @@ class _Item:
         while not lines[self.first].lstrip().startswith("-"):
             self.first -= 1
             if self.first < 0:
-                raise Shapeless
+                raise NotLineEditable
         self.column = len(lines[self.first]) - len(lines[self.first].lstrip())
         self.last = _last_line(node)
         while self.last > self.first and not lines[self.last].strip():
@@ -113,10 +113,10 @@ def _items(text: str) -> list[_Item]:
     if isinstance(root, yaml.MappingNode):
         root = next((value for key, value in root.value if key.value == "rules"), None)
     if not isinstance(root, yaml.SequenceNode) or root.flow_style or not root.value:
-        raise Shapeless
+        raise NotLineEditable
     lines = text.splitlines()
     if not all(isinstance(node, yaml.MappingNode) and not node.flow_style for node in root.value):
-        raise Shapeless
+        raise NotLineEditable
     return [_Item(node, lines) for node in root.value]
 
 

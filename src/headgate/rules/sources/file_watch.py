@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 log = logging.getLogger("headgate.rules.file")
-_chatty = logging.getLogger("watchfiles.main")
-if _chatty.level == logging.NOTSET:  # It logs every event in the folder.
-    _chatty.setLevel(logging.WARNING)
+_watchfiles_log = logging.getLogger("watchfiles.main")
+if _watchfiles_log.level == logging.NOTSET:  # It logs every event in the folder.
+    _watchfiles_log.setLevel(logging.WARNING)
 
 LOOK_EVERY_MS: Final = 1_000
 QUIET_MS: Final = 50

@@ -26,7 +26,7 @@ PATIENCE_SECONDS: Final = 5.0
 """How long to keep checking a file that keeps changing."""
 
 
-class RestlessError(Exception):
+class FileKeepsChangingError(Exception):
     """The file changes faster than it can be read."""
 
 
@@ -49,12 +49,12 @@ class WholeFile:
         self._last: FileContent | None = None
 
     def read(self) -> bytes:
-        """The content; raises `RestlessError` if it does not become complete in time."""
+        """The content; raises `FileKeepsChangingError` if it does not become complete in time."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         found = self._read()
         while not self._is_whole(found):
             if time.monotonic() > deadline or self._rest(REST_SECONDS):
-                raise RestlessError
+                raise FileKeepsChangingError
             before, found = found, self._read()
             same_status = _signature(before.status) == _signature(found.status)
             if same_status and before.data == found.data:

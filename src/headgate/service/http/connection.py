@@ -67,9 +67,9 @@ class HttpConnection(HttpToolsProtocol):
         "_common",
         "_common_lines",
         "_completed",
-        "_deaf",
         "_feeding",
         "_head_size",
+        "_ignores_input",
         "_node",
         "_out",
         "_phase",
@@ -98,7 +98,7 @@ class HttpConnection(HttpToolsProtocol):
         self._since = self.loop.time()
         self._head_size = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._deaf = False  # Whether further input is ignored.
+        self._ignores_input = False  # Whether further input is ignored.
         self._address = ""
         self._unfed = b""  # Received but not processed yet.
         self._feeding = False  # Whether that is scheduled.
@@ -125,7 +125,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
         self._stop_timer()
-        self._deaf = True
+        self._ignores_input = True
         self._unfed = b""
         self._slots.clear()
         self._uncount()
@@ -166,17 +166,17 @@ class HttpConnection(HttpToolsProtocol):
         """Process input until there is something to answer or the client must wait; then yield to the loop."""
         self._feeding = False
         unfed, at, completed = self._unfed, 0, self._completed
-        while at < len(unfed) and not self._deaf and not self.flow.read_paused:
+        while at < len(unfed) and not self._ignores_input and not self.flow.read_paused:
             if completed != self._completed:
                 self._feed_soon()
                 break
             size = self._slice()
             self._feed(unfed[at : at + size])
             at += size
-        self._unfed = b"" if self._deaf else unfed[at:]
+        self._unfed = b"" if self._ignores_input else unfed[at:]
         if self._unfed:
             self.transport.pause_reading()
-        elif (self._deaf or not self.flow.read_paused) and not self.transport.is_closing():
+        elif (self._ignores_input or not self.flow.read_paused) and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _feed_soon(self) -> None:
@@ -258,7 +258,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._in_app:
             self._end()  # The application is in the middle of its answer, so nothing can be sent.
         else:
-            self._deaf = True
+            self._ignores_input = True
             self._answer(problem.reply(), close=True)
 
     def _refuse_head(self) -> None:
@@ -270,7 +270,7 @@ class HttpConnection(HttpToolsProtocol):
 
         Closing at once with unread input would reset the connection, and the client might never see the last response.
         """
-        self._deaf = True
+        self._ignores_input = True
         self._slots.clear()
         self._flush()
         transport = self.transport
@@ -348,14 +348,14 @@ class HttpConnection(HttpToolsProtocol):
     def _on_time(self) -> None:
         """Close if the client has run out of time; else set the timer again."""
         self._timer = None
-        if self._deaf:
+        if self._ignores_input:
             return
         now = self.loop.time()
         phase = self._phase
         patience = self._patience(phase)
         if self.flow.write_paused:
             if now - self._stuck_since >= self._node.settings.idle_timeout:
-                self._deaf = True
+                self._ignores_input = True
                 self.transport.abort()
                 return
             self._since = now

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 VERSIONS: Final = ("1.1", "1.0")
 
 
-class DeafError(Exception):
+class InputClosedError(Exception):
     """Stops the parser: the connection is about to be closed."""
 
 
@@ -80,7 +80,7 @@ class FastPathProtocol(HttpConnection):
 
     def data_received(self, data: bytes) -> None:
         """Process input: at once if it is a plain request, else with the parser."""
-        if self._deaf:
+        if self._ignores_input:
             return
         if self._unfed:
             self._unfed += data
@@ -122,7 +122,7 @@ class FastPathProtocol(HttpConnection):
             self._upgrade()
             return
         except httptools.HttpParserError:
-            if not self._deaf:
+            if not self._ignores_input:
                 detail = "this is not a valid HTTP/1.1 request; the connection is closed"
                 self._refuse(ProblemError(BAD_REQUEST, detail))
             return
@@ -130,7 +130,7 @@ class FastPathProtocol(HttpConnection):
             self._flush()
         if self._phase == IDLE:
             self._since = self.loop.time()
-        elif not self._deaf:
+        elif not self._ignores_input:
             self._note_progress(len(data))
 
     def _slice(self) -> int:
@@ -142,7 +142,7 @@ class FastPathProtocol(HttpConnection):
     def _upgrade(self) -> None:
         """Switch to another protocol; if it is not supported, the application answers, and nothing more is read."""
         if not self._should_upgrade():
-            self._deaf = True
+            self._ignores_input = True
             if self.cycle is not None:
                 self.cycle.keep_alive = False
         elif self._slots or self._in_app:
@@ -154,7 +154,7 @@ class FastPathProtocol(HttpConnection):
             socket = self.transport.get_protocol()
             assert isinstance(socket, CountedWebSocket)
             socket.on_end = self._uncount
-            self._deaf = True  # The rest is for the other protocol.
+            self._ignores_input = True  # The rest is for the other protocol.
 
     # Callbacks of the parser
 
@@ -166,8 +166,8 @@ class FastPathProtocol(HttpConnection):
         self._phase = HEAD
         self._timed_phase = IDLE
         self._head_size = 0
-        if self._deaf:
-            raise DeafError
+        if self._ignores_input:
+            raise InputClosedError
 
     def on_headers_complete(self) -> None:
         """Decide how to handle this request."""
@@ -225,7 +225,7 @@ class FastPathProtocol(HttpConnection):
 
     def on_body(self, body: bytes) -> None:
         """Collect the body, up to its maximum size."""
-        if self._deaf:
+        if self._ignores_input:
             return
         if self._endpoint is None:
             super().on_body(body)
@@ -240,13 +240,15 @@ class FastPathProtocol(HttpConnection):
         """Answer, or queue for the answer."""
         self._phase = IDLE
         self._completed += 1
-        if self._deaf:
+        if self._ignores_input:
             return
         endpoint = self._endpoint
         if endpoint is None:
             super().on_message_complete()
             if self.cycle is not None:  # Otherwise it becomes a WebSocket.
-                self._deaf = not self.cycle.keep_alive  # Nothing after the last request is parsed.
+                self._ignores_input = (
+                    not self.cycle.keep_alive
+                )  # Nothing after the last request is parsed.
             return
         close = self._node.draining or not self.parser.should_keep_alive()
         if self._refusal is not None:

@@ -7,6 +7,7 @@ any language, so messages use the terms of JSON.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -59,8 +60,9 @@ class ValueErrorText(NamedTuple):
     pointer: str | None
 
 
+@lru_cache(maxsize=256)
 def of_msgspec(message: str) -> ValueErrorText:
-    """An error of msgspec, for callers."""
+    """An error of msgspec, for callers. A batch often has the same one many times."""
     at = _AT.search(message)
     steps = [name or index for name, index in _STEP.findall(at["path"])] if at else []
     inside = "..." in steps  # For objects with arbitrary names msgspec does not say which.

@@ -18,7 +18,7 @@ from ..management.choices import choice_response
 from ..management.health import health_of
 from ..management.simulation import may_simulate
 from ..telemetry.denied_keys import limit_in_words
-from ..telemetry.recent_figures import percentile_us, together
+from ..telemetry.recent_figures import combined, percentile_us
 from ..telemetry.recorder import TOP_PERIOD_US
 from .history import LiveHistory, Switches
 from .parts import parts_of
@@ -85,7 +85,7 @@ class LiveFrames:
         if self._alone:
             return own
         up = {seen.identity.id for seen in self._node.board.view.nodes if seen.state == "Up"}
-        return together([own, *(one for name, one in self._others.items() if name in up)])
+        return combined([own, *(one for name, one in self._others.items() if name in up)])
 
     def hello(self, caller: Caller) -> Frame:
         """How it begins."""
@@ -272,6 +272,7 @@ class LiveFrames:
             open_per_sec=0.0 if just_back else figures.uncounted,
             p99_us=p99_us,
             queue=store["queue"],
+            free_shards=store["shards"]["free"] if "shards" in store else 0,
             loop_late_us=round(node.loop_lag.worst * US),
             board_stale_for=node.board.stale_seconds if self._alone else None,
             rules_stale_for=(rules.stale_seconds or None) if rules is not None else None,
@@ -315,7 +316,7 @@ class LiveFrames:
             "by": " and ".join(_part(part.kind, part.name) for part in rule.identifier.parts),
             "algorithm": limit.name if choice is None else choice.algorithm,
             "adaptive": is_adaptive,
-            "choice": None if choice is None else _told(node, rule.rule_id),
+            "choice": None if choice is None else _choice_frame(node, rule.rule_id),
             "mode": self._mode(rule),
             "percent": rule.enforce_percent,
             "on_error": rule.on_error or node.settings.on_error,
@@ -417,7 +418,7 @@ def _second(second: Second) -> Frame:
     return {"allowed": second.requests - second.denied, "denied": second.denied}
 
 
-def _told(node: Node, rule: str) -> Frame:
+def _choice_frame(node: Node, rule: str) -> Frame:
     return choice_response(node, rule).model_dump() | {"agree": None}
 
 

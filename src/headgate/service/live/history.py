@@ -83,7 +83,7 @@ class Switches:
     """Who decided since when, the oldest first; the first one decided at the beginning."""
 
     def __init__(self) -> None:
-        self._told: deque[dict[str, Any]] = deque(maxlen=MAX_SWITCHES)
+        self._switches: deque[dict[str, Any]] = deque(maxlen=MAX_SWITCHES)
         self._choice: Choice | None = None
 
     def note(self, choice: Choice, began: float) -> dict[str, Any] | None:
@@ -93,7 +93,7 @@ class Switches:
             return None
         self._choice = choice
         at = choice.since_us / 1_000_000 if choice.since_us else began
-        told = {
+        switch = {
             "at": at,
             "scope": "*",
             "from": None if before is None else before.algorithm,
@@ -102,11 +102,13 @@ class Switches:
             "reason": choice.reason,
             "pinned_by": choice.pinned_by or None,
         }
-        self._told.append(told)
-        return None if before is None else told
+        self._switches.append(switch)
+        return None if before is None else switch
 
     def frame(self, begins: float) -> list[dict[str, Any]]:
         """Those since a moment, and the one that decided then."""
-        told = list(self._told)
-        first = max((at for at, one in enumerate(told) if one["at"] <= begins), default=0)
-        return [one | {"from": None} if at == first else one for at, one in enumerate(told)][first:]
+        switches = list(self._switches)
+        first = max((at for at, one in enumerate(switches) if one["at"] <= begins), default=0)
+        return [one | {"from": None} if at == first else one for at, one in enumerate(switches)][
+            first:
+        ]

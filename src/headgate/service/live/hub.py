@@ -36,9 +36,9 @@ TOO_SLOW: Final = 4408
 FULL: Final = 4429
 PATIENCE: Final = 30.0
 """Seconds that a viewer has to take a frame."""
-LAST_WORDS: Final = 1.0
+CLOSE_GRACE: Final = 1.0
 """Seconds that a disconnected viewer has to read the reason."""
-MAX_HEARD: Final = 65_536
+MAX_RECEIVED: Final = 65_536
 """Bytes that a viewer may send, in all."""
 PORTION: Final = 10
 PAUSE: Final = 0.004
@@ -79,14 +79,14 @@ class Viewer:
             if self._stuck_since is None:
                 self._stuck_since = now
             elif now - self._stuck_since > PATIENCE:
-                self.let_go(TOO_SLOW)
+                self.close(TOO_SLOW)
             return
         if self._stuck_since is not None:
             self._stuck_since = None
             self._wire.write(begin(self.caller))
         self._wire.write(frame)
 
-    def let_go(self, code: int) -> None:
+    def close(self, code: int) -> None:
         """End it."""
         if not self.ended.done():
             self.ended.set_result(code)
@@ -126,7 +126,7 @@ class Hub:
         finally:
             beat.cancel()
             for viewer in self._viewers:
-                viewer.let_go(ENDING)
+                viewer.close(ENDING)
             with contextlib.suppress(asyncio.CancelledError):
                 await beat
 
@@ -156,9 +156,9 @@ class Hub:
         draining = self._draining()
         for viewer in tuple(self._viewers):
             if not self._holds(viewer.caller):
-                viewer.let_go(REVOKED)
+                viewer.close(REVOKED)
             elif draining:
-                viewer.let_go(ENDING)
+                viewer.close(ENDING)
 
     async def _send(self, frame: Frame) -> None:
         encoded = framed(frame)
@@ -205,7 +205,7 @@ async def _close(socket: WebSocket, wire: SharedFrames, code: int) -> None:
     """Send the reason to a viewer that reads; disconnect others."""
     if code != TOO_SLOW and socket.application_state is WebSocketState.CONNECTED:
         with contextlib.suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
-            await asyncio.wait_for(socket.close(code), LAST_WORDS)
+            await asyncio.wait_for(socket.close(code), CLOSE_GRACE)
             return
     wire.abort()
 
@@ -217,11 +217,11 @@ def framed(frame: Frame) -> bytes:
 
 async def _listen(socket: WebSocket) -> int | None:
     """Hear out what has no meaning, up to a bound; `None` when the other side has left."""
-    heard = 0
+    received = 0
     while True:
         message = await socket.receive()
         if message["type"] == "websocket.disconnect":
             return None
-        heard += len(message.get("text") or message.get("bytes") or b"") + 1
-        if heard > MAX_HEARD:
+        received += len(message.get("text") or message.get("bytes") or b"") + 1
+        if received > MAX_RECEIVED:
             return TOO_MUCH

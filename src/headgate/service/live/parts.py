@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from .regions import LATELY
-from .verdict import LATE_US, NOBODY_HAS, span, units
+from .verdict import LATE_US, NOBODY_HAS, shards, span, units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,13 +57,13 @@ def _store(store: Mapping[str, Any], now: float) -> tuple[str, str]:
         return f"no answer for {span(now - since)}" if since else "does not answer", "bad"
     if store["kind"] == "memory":
         return "in this process", ""
-    shards = store.get("shards")
+    divided = store.get("shards")
     took = "" if store["p99_us"] is None else f" in {store['p99_us'] / 1_000:.2f} ms"
-    if shards is None:
+    if divided is None:
         return f"answers{took}, queue {store['queue']}", ""
-    if shards["free"]:
-        return f"commits{took}, {shards['free']} shards with nobody", "warn"
-    return f"commits{took}, {shards['unconfirmed']} unconfirmed", ""
+    if divided["free"]:
+        return f"{shards(divided['free'])} without an owner", "warn"
+    return f"commits{took}, {divided['unconfirmed']} unconfirmed", ""
 
 
 def _rules(rules: Mapping[str, Any]) -> tuple[str, str]:
@@ -98,7 +98,9 @@ def _regions(regions: Mapping[str, Any] | None, now: float) -> list[Frame]:
 
 
 def _last_heard(one: Mapping[str, Any]) -> str:
-    ago = "never heard of" if one["heard"] is None else f"last heard of {span(one['heard'])} ago"
+    ago = (
+        "never heard from" if one["heard"] is None else f"last heard from {span(one['heard'])} ago"
+    )
     return f"{one['region']} was {ago}"
 
 

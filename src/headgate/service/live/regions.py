@@ -36,7 +36,7 @@ def regions_frame(node: Node, rights: RightsFigures | None) -> Frame | None:
 
 
 def cut_off(node: Node) -> Frame:
-    """Facts for the verdict: which regions cannot be heard, and what holds meanwhile."""
+    """Facts for the verdict: which regions cannot be reached, and what holds meanwhile."""
     regions, exchange = node.regions, node.exchange
     links = () if exchange is None else exchange.links()
     cut = tuple(one.region for one in links if not one.up)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from .verdict import MANY_DENIED, SLOW_US, span
+from .verdict import MANY_DENIED, SLOW_US, shards, span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ def rule_row(row: Frame) -> Frame:
 def node_row(row: Frame, *, alone: bool) -> Frame:
     """Add what to say of a node: a `note`, and its `level`. What is not known of it is left out."""
     silence = span(row["age"])
-    shards = row.get("shards")
+    owned = row.get("shards")
     if row["state"] != "Up":
         level, note = "bad", f"down, {silence}"
     elif alone and not row["you"]:
@@ -42,8 +42,8 @@ def node_row(row: Frame, *, alone: bool) -> Frame:
     else:
         address = "" if row["address"] == row["id"] else row["address"]
         where = "this node" if row["you"] else address
-        owned = "" if shards is None else f"{shards:.0f} shard{'' if shards == 1 else 's'}"
-        level, note = "ok", ", ".join(filter(None, (where, owned)))
+        has = "" if owned is None else shards(owned)
+        level, note = "ok", ", ".join(filter(None, (where, has)))
     is_known = level in {"ok", "warn"}
     return row | {
         "level": level,

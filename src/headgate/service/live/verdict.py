@@ -46,6 +46,8 @@ class Facts(NamedTuple):
     open_per_sec: float = 0.0
     p99_us: int | None = None
     queue: int = 0
+    free_shards: int = 0
+    """Shards of etcd that no node owns."""
     loop_late_us: int = 0
     board_stale_for: float | None = None
     rules_stale_for: float | None = None
@@ -53,7 +55,7 @@ class Facts(NamedTuple):
     nodes_down: tuple[tuple[str, float], ...] = ()
     """Their names, and for how many seconds."""
     regions_cut: tuple[str, ...] = ()
-    """Other regions that cannot be heard."""
+    """Other regions that cannot be reached."""
     regions_promise: str = ""
     """What holds for limits that regions merge, as long as that lasts."""
     rights_lost: int = 0
@@ -132,6 +134,10 @@ def _of_the_store(facts: Facts, now: float) -> list[Trouble]:
     if facts.open_per_sec and facts.store_down_for is None:
         text = f"{_number(facts.open_per_sec)} requests a second pass without being counted."
         found.append(Trouble("answers-open", "bad", "Some requests are not limited", text))
+    if facts.free_shards and facts.store_down_for is None:
+        have = f"{shards(facts.free_shards)} {'has' if facts.free_shards == 1 else 'have'} no owner"
+        text = f"{have}; checks of their keys wait for one."
+        found.append(Trouble("shards-free", "warn", have, text))
     return found
 
 
@@ -175,12 +181,12 @@ def _of_the_cluster(facts: Facts, now: float) -> list[Trouble]:
         silent = max(seconds for _, seconds in facts.nodes_down)
         is_one = len(facts.nodes_down) == 1
         headline = f"{names} {'is' if is_one else 'are'} down"
-        text = f"{names} {'was' if is_one else 'were'} last heard of {span(silent)} ago."
+        text = f"{names} {'was' if is_one else 'were'} last heard from {span(silent)} ago."
         found.append(Trouble("node-down", "warn", headline, text, now - silent))
     if facts.regions_cut:
         names = _listed(facts.regions_cut)
         is_one = len(facts.regions_cut) == 1
-        headline = f"{'the region' if is_one else 'the regions'} {names} cannot be heard"
+        headline = f"{'the region' if is_one else 'the regions'} {names} cannot be reached"
         text = f"{headline[0].upper()}{headline[1:]}. What holds: {facts.regions_promise}."
         found.append(Trouble("region-cut", "warn", headline, text))
     if facts.rights_lost:
@@ -217,6 +223,11 @@ def _listed(names: tuple[str, ...]) -> str:
 def units(many: int) -> str:
     """1 unit; 2,310 units."""
     return "1 unit" if many == 1 else f"{many:,} units"
+
+
+def shards(many: float) -> str:
+    """1 shard; 21 shards."""
+    return "1 shard" if many == 1 else f"{many:,.0f} shards"
 
 
 def _number(value: float) -> str:

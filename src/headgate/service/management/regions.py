@@ -188,7 +188,7 @@ def _rights(exchange: RegionExchange | None) -> RightsResponse | None:
     rights = None if exchange is None else exchange.rights
     if rights is None:
         return None
-    held, from_us = rights.held(), rights.desk.share_from_us
+    held, from_us = rights.held(), rights.account.share_from_us
     return RightsResponse(
         windows=held.windows,
         held=held.units,

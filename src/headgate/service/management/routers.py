@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..telemetry.collection import watched
+from ..telemetry.collection import shared_figures
 from . import (
     audit,
     blocks,
@@ -53,7 +53,7 @@ def all_routers(node: Node) -> list[APIRouter]:
     topics = [topic.router(node) for topic in TOPICS]
     return [
         health_router(node),
-        metrics_router(node, watched(node).all),
+        metrics_router(node, shared_figures(node).all),
         *topics,
         unknown_router(node, topics),
     ]

@@ -75,7 +75,7 @@ class EditResponse(ResponseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RequestedChange:
     """The requested change."""
 
     action: str
@@ -110,7 +110,7 @@ def router(node: Node) -> APIRouter:
             raise UsageError(
                 f"rule_id is {named!r} in the body and {rule_id[:80]!r} in the address"
             )
-        wish = Wish(
+        change = RequestedChange(
             "rule.put",
             rule_id,
             lambda one: one.set([document]),
@@ -118,7 +118,7 @@ def router(node: Node) -> APIRouter:
             force=body.force,
             if_match=if_match,
         )
-        return await _edit(node, request, response, wish)
+        return await _edit(node, request, response, change)
 
     @made.delete("/rules/{rule_id}", summary="Delete a rule", **needs("admin", PROBLEMS))
     async def delete(
@@ -134,7 +134,7 @@ def router(node: Node) -> APIRouter:
         """Deleting the last rule needs `allow_empty`."""
         if all(one.rule_id != rule_id for one in live_rules(node).rules):
             raise ProblemError(NOT_FOUND, "there is no such rule")
-        wish = Wish(
+        change = RequestedChange(
             "rule.delete",
             rule_id,
             lambda one: one.delete([rule_id]),
@@ -143,7 +143,7 @@ def router(node: Node) -> APIRouter:
             allow_empty=allow_empty,
             if_match=if_match,
         )
-        return await _edit(node, request, response, wish)
+        return await _edit(node, request, response, change)
 
     @made.post("/rollback", summary="Restore earlier rules", **needs("admin", PROBLEMS))
     async def rollback(
@@ -155,7 +155,7 @@ def router(node: Node) -> APIRouter:
         """
         revision = body.revision
         target = "before the newest change" if revision is None else f"revision {revision}"
-        wish = Wish(
+        change = RequestedChange(
             "rules.rollback",
             target,
             lambda one: one.rollback(revision),
@@ -163,22 +163,24 @@ def router(node: Node) -> APIRouter:
             allow_empty=body.allow_empty,
             if_match=if_match,
         )
-        return await _edit(node, request, response, wish)
+        return await _edit(node, request, response, change)
 
     return made
 
 
-async def _edit(node: Node, request: Request, response: Response, wish: Wish) -> EditResponse:
+async def _edit(
+    node: Node, request: Request, response: Response, change: RequestedChange
+) -> EditResponse:
     """Plan a change, record it, make it, and wait until it is in force here."""
-    plan = await with_store(node, lambda store: wish.plan(Editor(store)))
-    _require_match(wish.if_match, plan.base)
+    plan = await with_store(node, lambda store: change.plan(Editor(store)))
+    _require_match(change.if_match, plan.base)
     live = live_rules(node)
     if plan.empties:
-        if not wish.allow_empty:
+        if not change.allow_empty:
             raise ProblemError(
                 CONFLICT, f"{NOTHING_LEFT}: if that is intended, send it again with allow_empty"
             )
-    elif not wish.force and not plan.forced:
+    elif not change.force and not plan.forced:
         against = await asyncio.to_thread(_objections, plan, live)
         if against:
             raise ProblemError(
@@ -190,19 +192,19 @@ async def _edit(node: Node, request: Request, response: Response, wish: Wish) ->
         return replace(plan, store=store).make(
             author=author,
             at=time.time(),
-            note=wish.note,
-            force=wish.force,
-            allow_empty=wish.allow_empty,
+            note=change.note,
+            force=change.force,
+            allow_empty=change.allow_empty,
         )
 
     async with changing(
         node,
         request,
-        wish.action,
-        wish.target,
+        change.action,
+        change.target,
         before={one.rule_id: loaded(one.before) for one in plan.changes},
         after={one.rule_id: loaded(one.after) for one in plan.changes},
-        reason=wish.note,
+        reason=change.note,
     ):
         entry = await with_store(node, make)
     await asyncio.to_thread(live.refresh)

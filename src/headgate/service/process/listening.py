@@ -32,7 +32,7 @@ SYN: Final = 0x02
 DROP, PASS = 0, 0xFFFF_FFFF
 
 # Classic BPF: code, how many to skip if true, if false, operand.
-NO_NEWCOMERS: Final = (
+REFUSE_SYN: Final = (
     (0x30, 0, 0, TCP_FLAGS),  # Load the byte with the flags.
     (0x45, 0, 1, SYN),  # If SYN is set continue, else skip one.
     (0x06, 0, 0, DROP),
@@ -59,6 +59,8 @@ def listen(settings: Settings, name: str = "port") -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Connections inherit it. uvloop sets it anyway; asyncio does not if it has not made the socket.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.bind((settings.host, port))
         sock.listen(BACKLOG)
     except OSError as error:
@@ -78,13 +80,13 @@ def listen(settings: Settings, name: str = "port") -> socket.socket:
     return sock
 
 
-def turn_newcomers_away(sock: socket.socket) -> bool:
+def refuse_new_connections(sock: socket.socket) -> bool:
     """Refuse new connections to this socket, in every process; false if the system cannot."""
     if sys.platform != "linux":
         return False
-    program = b"".join(struct.pack("HBBI", *instruction) for instruction in NO_NEWCOMERS)
+    program = b"".join(struct.pack("HBBI", *instruction) for instruction in REFUSE_SYN)
     kept = ctypes.create_string_buffer(program)
-    reference = struct.pack("HP", len(NO_NEWCOMERS), ctypes.addressof(kept))
+    reference = struct.pack("HP", len(REFUSE_SYN), ctypes.addressof(kept))
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, reference)
     except OSError as error:  # A sandbox, or an emulated kernel.

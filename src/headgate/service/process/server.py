@@ -24,15 +24,15 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from ..app import build_app
-from ..garbage_collection import settle_down
+from ..garbage_collection import freeze_existing_objects
 from ..http.connection import HttpConnection
 from ..http.endpoints import Endpoints
 from ..http.protocol import bound_to
 from ..http.websocket import CountedWebSocket
-from ..live.hub import MAX_HEARD
+from ..live.hub import MAX_RECEIVED
 from ..resp.commands import Commands
 from ..resp.connection import RespConnection
-from .listening import BACKLOG, turn_newcomers_away
+from .listening import BACKLOG, refuse_new_connections
 
 if TYPE_CHECKING:
     import socket
@@ -67,7 +67,7 @@ def run_node(
     that ends alone must not turn new connections away from the others: `nobody_stays` returns whether all end.
     """
     server = make_server(node, nobody_stays, on_serving)
-    settle_down()
+    freeze_existing_objects()
     server.run(sockets=sockets)
 
 
@@ -97,7 +97,7 @@ def make_server(
         server_header=False,
         proxy_headers=False,
         ws=CountedWebSocket,
-        ws_max_size=MAX_HEARD,
+        ws_max_size=MAX_RECEIVED,
         ws_per_message_deflate=False,
         backlog=BACKLOG,
         ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
@@ -153,7 +153,7 @@ class NodeServer(uvicorn.Server):
         loop = asyncio.get_running_loop()
         try:
             for _ in range(ACCEPTED if self._node.settings.workers == 1 else ACCEPTED_OF_SHARED):
-                self._welcome(sock.accept()[0], sock)
+                self._serve_socket(sock.accept()[0], sock)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             pass  # None left, or they closed first.
         except OSError as error:
@@ -162,7 +162,7 @@ class NodeServer(uvicorn.Server):
             loop.remove_reader(sock)
             loop.call_later(ACCEPT_AGAIN, self._listen, sock)
 
-    def _welcome(self, found: socket.socket, listening: socket.socket) -> None:
+    def _serve_socket(self, found: socket.socket, listening: socket.socket) -> None:
         """Create a connection for an accepted socket."""
         found.settimeout(0)
         door = self._doors.get(listening, self._protocol)
@@ -232,14 +232,14 @@ class NodeServer(uvicorn.Server):
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:
         """Accept the connections that are already queued, and close; no new ones come in between."""
-        if self._nobody_stays() and all(map(turn_newcomers_away, sockets)):
+        if self._nobody_stays() and all(map(refuse_new_connections, sockets)):
             await self._wait_until(lambda: False, HANDSHAKE)
         loop = asyncio.get_running_loop()
         for sock in sockets:
             loop.remove_reader(sock)
             with contextlib.suppress(OSError):
                 while True:
-                    self._welcome(sock.accept()[0], sock)
+                    self._serve_socket(sock.accept()[0], sock)
             sock.close()
 
     def _protocol(self) -> asyncio.Protocol:

@@ -52,7 +52,7 @@ def serve(settings: Settings, *, on_listening: Callable[[int], None]) -> int:
         Node(settings, port=port).close()  # Errors in the settings are reported here, once.
         with tempfile.TemporaryDirectory(prefix="headgate-") as shared:
             supervisor = Supervisor(settings, sockets, Path(shared))
-            supervisor.heed_signals()
+            supervisor.handle_signals()
             on_listening(port)
             return supervisor.run()
 
@@ -102,12 +102,12 @@ class Supervisor:
         self._context: Any = multiprocessing.get_context("spawn")
         self._workers: dict[int, tuple[BaseProcess, ctypes.c_double]] = {}
         self._false_starts = 0
-        self._times_told = 0
+        self._signals_received = 0
         # Shared with workers. A signal handler sets it, so it has no lock: waiting for one could take forever.
         self._ending: ctypes.c_bool = self._context.RawValue(ctypes.c_bool, False)  # noqa: FBT003
         self._log = logging.getLogger("headgate.service")
 
-    def heed_signals(self) -> None:
+    def handle_signals(self) -> None:
         """From now on, end on a signal."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._end())
@@ -119,7 +119,7 @@ class Supervisor:
                 self._start(worker)
         passed_on = 0
         while self._workers:
-            if passed_on < self._times_told:
+            if passed_on < self._signals_received:
                 passed_on += 1
                 self._signal_workers()
             wait([process.sentinel for process, _ in self._workers.values()], timeout=LOOK_EVERY)
@@ -159,7 +159,7 @@ class Supervisor:
     def _end(self) -> None:
         """Record that all are to end; on the second call, at once."""
         self._ending.value = True
-        self._times_told += 1
+        self._signals_received += 1
 
     def _signal_workers(self) -> None:
         for sock in self._sockets:

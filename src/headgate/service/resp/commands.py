@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 VERB_ROLES: Final[dict[bytes, Role]] = {b"reset": "operator", b"list": "viewer"}
 """Packed calls that need more than permission to check."""
-DRAINING: Final = WireError("HGDRAINING this node is shutting down; use another one")
+DRAINING: Final = "HGDRAINING this node is shutting down; use another one"
 THROTTLE: Final = b"CL.THROTTLE"
 OTHER: Final = "other"
 PACKED: Final = 1_000_000
@@ -124,7 +124,7 @@ class Commands:
             ),
             b"INFO": RespCommand(self._info, -1, "about this node", most=100),
             b"SELECT": RespCommand(_select, 2, "there is one database: 0"),
-            b"RESET": RespCommand(_reset, 1, "reset the connection to RESP2", None),
+            b"RESET": RespCommand(_reset, 1, "begin again: RESP2, no name, no token", None),
             b"QUIT": RespCommand(_quit, 1, "close the connection", None),
         }  # fmt: skip
 
@@ -167,19 +167,20 @@ class Commands:
             value = command.run(session, words)
         except Exception as error:  # noqa: BLE001 - every error has a reply
             return self._failed(label, error)
+        resp3 = session.resp3  # Of now: a later command may choose another protocol.
         if type(value) is tuple:  # A row of numbers; `Pending` is a tuple subclass.
             self._counts[label, "ok"] += 1
             return replies.numbers(value)
         if isinstance(value, list | str):
             self._counts[label, "ok"] += 1
-            return replies.encoded(value, resp3=session.resp3)
+            return replies.encoded(value, resp3=resp3)
         if isinstance(value, Pending | Awaitable):
-            return LaterReply(value, lambda result: self._finished(label, session, result))
-        return self._finished(label, session, lambda: value)
+            return LaterReply(value, lambda result: self._finished(label, result, resp3=resp3))
+        return self._finished(label, lambda: value, resp3=resp3)
 
-    def _finished(self, label: str, session: Session, result: Callable[[], Any]) -> bytes:
+    def _finished(self, label: str, result: Callable[[], Any], *, resp3: bool) -> bytes:
         try:
-            reply = replies.encoded(result(), resp3=session.resp3)
+            reply = replies.encoded(result(), resp3=resp3)
         except Exception as error:  # noqa: BLE001 - every error has a reply
             return self._failed(label, error)
         self._counts[label, "ok"] += 1
@@ -236,7 +237,7 @@ class Commands:
     def _call(self, session: Session, words: Words) -> Any:
         """`HG verb number-of-names name... argument...`."""
         if self._node.draining:
-            raise DRAINING
+            raise WireError(DRAINING)
         verb = words[1]
         role = VERB_ROLES.get(verb)
         if role is not None and not session.may(role):
@@ -265,7 +266,7 @@ class Commands:
 
     def _ping(self, _: Session, words: Words) -> Any:
         if self._node.draining:
-            raise DRAINING
+            raise WireError(DRAINING)
         return words[1] if len(words) > 1 else "PONG"
 
     def _describe(self, _: Session, words: Words) -> Any:
@@ -326,5 +327,5 @@ def _quit(session: Session, _words: Words) -> str:
 
 
 def _reset(session: Session, _words: Words) -> str:
-    session.resp3, session.name = False, b""
+    session.reset()
     return "RESET"

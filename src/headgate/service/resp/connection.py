@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SLICE: Final = 16_384
 """Bytes to process per turn of the loop."""
-STRANGER_BYTES: Final = 4_096
+MAX_UNAUTHENTICATED_BYTES: Final = 4_096
 """The maximum size of a command before a required token is shown."""
 MAX_WAITING: Final = 1_024
 """Replies of one client that may wait for the store before reading stops."""
@@ -44,11 +44,11 @@ class RespConnection(asyncio.Protocol):
         self._commands = commands
         self._connections = connections
         self._loop = asyncio.get_running_loop()
-        self._reader = CommandReader(STRANGER_BYTES)
+        self._reader = CommandReader(MAX_UNAUTHENTICATED_BYTES)
         self._unread: list[bytes] = []
         self._reading = False  # Whether another slice is scheduled.
         self._waiting: deque[list[bytes | None]] = deque()
-        self._deaf = False
+        self._ignores_input = False
         self._stuck_since: float | None = None
         self._since = self._loop.time()
         self._unfinished_since: float | None = None
@@ -77,7 +77,7 @@ class RespConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""
-        self._deaf = True
+        self._ignores_input = True
         self._connections.discard(self)
         self._node.recorder.resp_connections -= 1
         self._unread.clear()
@@ -100,6 +100,15 @@ class RespConnection(asyncio.Protocol):
         if self._session.welcome:
             self._reader.max_bytes = self._node.settings.max_batch_body
 
+    def _begin_again(self) -> None:
+        """The client gave up its token. Who had shown one has the usual time to show another."""
+        self._session.began_again = False
+        if self._timer is not None and self._reader.max_bytes != MAX_UNAUTHENTICATED_BYTES:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(self._node.settings.header_timeout, self._on_time)
+        self._reader.max_bytes = MAX_UNAUTHENTICATED_BYTES
+        self._trust()
+
     def _from_same_address(self) -> int:
         own = self._session.address
         return sum(
@@ -111,7 +120,7 @@ class RespConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
-        if self._deaf:
+        if self._ignores_input:
             return
         if self._unread or len(data) > SLICE:
             self._unread += [data[at : at + SLICE] for at in range(0, len(data), SLICE)]
@@ -130,23 +139,23 @@ class RespConnection(asyncio.Protocol):
             self._unfinished_since = now
         if commands:
             self._answer(commands)
-        if self._reader.error and not self._deaf:
+        if self._reader.error and not self._ignores_input:
             self._end_in_turn(replies.error(f"ERR Protocol error: {self._reader.error}"))
 
     def _read_on(self) -> None:
-        if not self._reading and not self._deaf:
+        if not self._reading and not self._ignores_input:
             self._reading = True
             self._loop.call_soon(self._read_slice)
 
     def _read_slice(self) -> None:
         self._reading = False
-        if self._deaf or self._must_wait():
+        if self._ignores_input or self._must_wait():
             return
         if self._unread:
             self._take(self._unread.pop(0))
         if self._unread:
             self._read_on()
-        elif not self._must_wait() and not self._deaf and not self.transport.is_closing():
+        elif not self._must_wait() and not self._ignores_input and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def _must_wait(self) -> bool:
@@ -164,7 +173,9 @@ class RespConnection(asyncio.Protocol):
                     out.append(reply)
             else:
                 self._wait_for(reply)
-        if self._reader.max_bytes == STRANGER_BYTES:
+        if self._session.began_again:
+            self._begin_again()
+        elif self._reader.max_bytes == MAX_UNAUTHENTICATED_BYTES:
             self._trust()
         if out:
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
@@ -196,7 +207,7 @@ class RespConnection(asyncio.Protocol):
         self._since = self._loop.time()
         if not self.transport.is_closing():
             self.transport.write(b"".join(out))
-        if self._deaf and not waiting:
+        if self._ignores_input and not waiting:
             self._end(b"")
         elif len(waiting) < MAX_WAITING:
             self._read_on()
@@ -205,7 +216,7 @@ class RespConnection(asyncio.Protocol):
 
     def _end_in_turn(self, last: bytes) -> None:
         """Send this after all pending replies, and close."""
-        self._deaf = True
+        self._ignores_input = True
         self._unread.clear()
         if self._waiting:
             self._waiting.append([last])
@@ -214,7 +225,7 @@ class RespConnection(asyncio.Protocol):
 
     def _end(self, last: bytes) -> None:
         """Send this, and wait a moment for the client to close: closing with unread input would lose it."""
-        self._deaf = True
+        self._ignores_input = True
         transport = self.transport
         if transport.is_closing():
             return
@@ -240,20 +251,20 @@ class RespConnection(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """Close after all pending replies."""
-        if not self._deaf:
+        if not self._ignores_input:
             self._end_in_turn(b"")
 
     def _on_time(self) -> None:
         """Close if the client has run out of time; else check again later."""
         self._timer = None
-        if self._deaf:
+        if self._ignores_input:
             return
         now, settings = self._loop.time(), self._node.settings
         if not self._session.welcome and not self._waiting:
             self._end(replies.error("NOAUTH Authentication required."))
             return
         if self._stuck_since is not None and now - self._stuck_since >= settings.idle_timeout:
-            self._deaf = True
+            self._ignores_input = True
             self.transport.abort()
             return
         begun = self._unfinished_since

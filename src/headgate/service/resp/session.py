@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_USER: Final = b"default"
 LOOK_EVERY: Final = 1.0
 MAX_NAME: Final = 64
-WRONG: Final = WireError("WRONGPASS invalid username-password pair or user is disabled.")
+WRONG: Final = "WRONGPASS invalid username-password pair or user is disabled."
 _numbers: Final = itertools.count(1)
 
 
@@ -37,6 +37,8 @@ class Session:
         self.id = next(_numbers)
         self.name = b""
         self.resp3 = False
+        self.began_again = False
+        """Whether the client has to show its token once more."""
         self.ended = False
         """Whether further input is ignored."""
 
@@ -78,7 +80,7 @@ class Session:
         wait = self._auth.guess_failed(self.address)
         if wait:
             raise WireError(f"WRONGPASS too many wrong tokens; wait {int(wait) + 1} s")
-        raise WRONG
+        raise WireError(WRONG)
 
     def _identify(self, token: bytes) -> Caller | None:
         known = self._auth.identify(b"Bearer " + token)
@@ -89,29 +91,35 @@ class Session:
 
     def set_name(self, name: bytes) -> None:
         """Store the client's name; only the client itself can read it."""
-        if len(name) > MAX_NAME or any(byte <= 32 or byte > 126 for byte in name):
-            raise WireError(
-                f"ERR a client's name may have up to {MAX_NAME} characters, without spaces or newlines"
-            )
+        require_name(name)
         self.name = name
 
+    def reset(self) -> None:
+        """Begin again, as a client that has just connected: it has shown no token, and speaks RESP2."""
+        self._token, self._caller, self.began_again = b"", None, True
+        self.resp3, self.name = False, b""
+
     def hello(self, words: Words) -> dict[bytes, Any]:
-        """`HELLO [version [AUTH user token] [SETNAME name]]`: what this server is."""
+        """`HELLO [version [AUTH user token] [SETNAME name]]`: what this server is. An invalid one changes nothing."""
         resp3, rest = self.resp3, words[1:]
         if rest:
             if rest[0] not in (b"2", b"3"):
                 raise WireError("NOPROTO unsupported protocol version")
             resp3, rest = rest[0] == b"3", rest[1:]
         named: bytes | None = None
+        shown: tuple[bytes, bytes] | None = None
         while rest:
             option = rest[0].upper()
             if option == b"AUTH" and len(rest) > 2:
-                self.authenticate(rest[1], rest[2])
-                rest = rest[3:]
+                shown, rest = (rest[1], rest[2]), rest[3:]
             elif option == b"SETNAME" and len(rest) > 1:
                 named, rest = rest[1], rest[2:]
             else:
                 raise WireError("ERR Syntax error in HELLO")
+        if named is not None:
+            require_name(named)
+        if shown is not None:
+            self.authenticate(*shown)
         if not self.welcome:
             raise WireError(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> "
@@ -119,7 +127,7 @@ class Session:
                 "at the same time"
             )
         if named is not None:
-            self.set_name(named)
+            self.name = named
         self.resp3 = resp3
         return {
             b"server": b"headgate",
@@ -149,3 +157,11 @@ class Session:
                     self.id, self.address.encode(), self.name, proto,
                 )  # fmt: skip
         raise WireError("ERR unknown subcommand or wrong number of arguments; see COMMAND DOCS")
+
+
+def require_name(name: bytes) -> None:
+    """Refuse what is no name of a client."""
+    if len(name) > MAX_NAME or any(byte <= 32 or byte > 126 for byte in name):
+        raise WireError(
+            f"ERR a client's name may have up to {MAX_NAME} characters, without spaces or newlines"
+        )

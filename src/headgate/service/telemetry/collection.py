@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ..node import Node
 
 
-def watched(node: Node) -> WorkerMetrics:
+def shared_figures(node: Node) -> WorkerMetrics:
     """The figures of a node and its fellow workers; from now on it shares its own every second."""
     lag = node.loop_lag
     lag.on_tick = node.shedding.note

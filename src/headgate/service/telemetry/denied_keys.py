@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_BLOCKS: Final = 1_000
 ROOM: Final = 4 * MAX_BLOCKS
 """How far the list may grow before it is cut, so that cutting is cheap per entry."""
-SPEAKS_NOT: Final = frozenset({"shadow", "ban"})
+NOT_BLOCKS: Final = frozenset({"shadow", "ban"})
 """Sources of denials that are not blocks: a shadow denies nobody, and a ban is not a limit."""
 
 Which: TypeAlias = tuple[str | None, str]
@@ -74,7 +74,7 @@ class DeniedKeys:
                 self._many -= 1
                 if not own:
                     del self._denied[key]
-        elif not remaining and retry_after_us != NEVER and context[0] not in SPEAKS_NOT:
+        elif not remaining and retry_after_us != NEVER and context[0] not in NOT_BLOCKS:
             if own is None:
                 own = self._denied[key] = {}
             known = own.get(which)

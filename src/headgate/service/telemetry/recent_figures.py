@@ -97,7 +97,7 @@ MISSING: Final = (NodeFigures().store, NodeFigures().engine, 0.0, None)
 """Values for the last fields, which older nodes do not send."""
 
 
-def together(every: Iterable[NodeFigures]) -> NodeFigures:
+def combined(every: Iterable[NodeFigures]) -> NodeFigures:
     """All nodes combined."""
     nodes = list(every)
     rules: dict[str, RuleRates] = {}
@@ -114,7 +114,7 @@ def together(every: Iterable[NodeFigures]) -> NodeFigures:
         tuple(map(sum, zip(*(node.latency for node in nodes), strict=True))),
         store=tuple(map(sum, zip(*(node.store for node in nodes), strict=True))),
         uncounted=sum(node.uncounted for node in nodes),
-        rights=RightsFigures.together(rights) if rights else None,
+        rights=RightsFigures.combined(rights) if rights else None,
     )
 
 

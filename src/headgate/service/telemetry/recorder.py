@@ -340,7 +340,7 @@ class Recorder:
         now_us = self._clock.now_us()
         if now_us >= self._turn_us:
             self._fold_asked()
-            self._sketch.turn()
+            self._sketch.rotate()
             self._turn_us = now_us + TOP_PERIOD_US
         totals = Totals(self._requests, self._denied)
         if alone:

@@ -22,22 +22,22 @@ class RuleTraffic:
         self._control = control
         self._rules = rules
         self._version: str | None = None
-        self._told: dict[str, Totals] = {}
+        self._reported: dict[str, Totals] = {}
         self.adaptive: frozenset[str] = frozenset()
         """The rules with an adaptive limit."""
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report what was counted since the last call."""
         self._follow_rules()
         if not self.adaptive:
             return
         totals = self._recorder.rule_totals()
         for rule in self.adaptive:
-            counted, told = totals.get(rule, NONE_YET), self._told.get(rule, NONE_YET)
+            counted, reported = totals.get(rule, NONE_YET), self._reported.get(rule, NONE_YET)
             scope = self._control.scope(rule)
-            scope.requests += max(0, counted.requests - told.requests)
-            scope.denied += max(0, counted.denied - told.denied)
-            self._told[rule] = counted
+            scope.requests += max(0, counted.requests - reported.requests)
+            scope.denied += max(0, counted.denied - reported.denied)
+            self._reported[rule] = counted
 
     def _follow_rules(self) -> None:
         current = None if self._rules is None else self._rules.current
@@ -47,8 +47,10 @@ class RuleTraffic:
         self._version = version
         rules = () if current is None else current.rules
         self.adaptive = frozenset(rule.rule_id for rule in rules if is_adaptive(rule))
-        self._told = {rule: told for rule, told in self._told.items() if rule in self.adaptive}
-        self._control.keep(self.adaptive)
+        self._reported = {
+            rule: reported for rule, reported in self._reported.items() if rule in self.adaptive
+        }
+        self._control.keep_only(self.adaptive)
 
 
 def is_adaptive(rule: Rule) -> bool:

@@ -71,7 +71,7 @@ class StoreHealth:
         if self._engine is not None and not self._steady:
             self._probe = asyncio.get_running_loop().create_task(self._keep_probing(self._engine))
 
-    def heard(self, decision: Decision) -> None:
+    def decided(self, decision: Decision) -> None:
         """Record a decision, by the engine or instead of it; only needed while the store counts as down."""
         context = decision.context
         if context.source == "engine" and not context.degraded and decision.limited:

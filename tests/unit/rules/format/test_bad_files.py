@@ -2,7 +2,8 @@
 
 After a change that is meant to show, write the texts anew and read the difference:
 
-    REWRITE_GOLDEN=1 .venv/bin/python -m pytest tests/unit/rules/format/test_bad_files.py && git diff tests/unit/rules/format/bad.txt
+    REWRITE_GOLDEN=1 .venv/bin/python -m pytest tests/unit/rules/format/test_bad_files.py
+    git diff tests/unit/rules/format/bad.txt
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def test_a_comment_is_found_wherever_it_begins(before: int) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', " [1]", '// c\n{"a": 1}'])
-def test_without_a_name_the_first_character_tells_json(text: str) -> None:
+def test_without_a_name_the_first_character_identifies_json(text: str) -> None:
     assert read(text, "node").value in ({"a": 1}, [1])
 
 

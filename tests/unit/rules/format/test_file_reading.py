@@ -41,7 +41,7 @@ def test_a_hundred_megabytes_are_refused_unread(
         read_file(file)
 
 
-def test_a_file_that_says_it_is_empty_and_goes_on_for_ever_is_refused(
+def test_an_endless_file_that_claims_to_be_empty_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "rules.yaml"
@@ -59,7 +59,7 @@ def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path, kind", [("/dev/zero", "a device"), ("/", "a directory")])
-def test_what_is_no_regular_file_is_refused(path: str, kind: str) -> None:
+def test_a_file_that_is_not_regular_is_refused(path: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=f"^{path} is {kind}; rules must be in a regular file"):
         read_file(path)
 

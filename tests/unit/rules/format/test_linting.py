@@ -48,7 +48,7 @@ def test_no_rule_for_every_request() -> None:
 @pytest.mark.parametrize(
     "less", [{"shadow": True}, {"enforce_percent": 99}, {"on_missing": "skip"}]
 )
-def test_a_rule_that_may_limit_nobody_does_not_count_as_a_catch_all(less: dict[str, Any]) -> None:
+def test_a_rule_that_may_limit_no_request_is_not_a_catch_all(less: dict[str, Any]) -> None:
     said = warnings_of(
         {**EVERYONE, **less}, on("/a", requires_authentication=True), catch_all=False
     )

@@ -269,7 +269,10 @@ def test_identifiers_of_every_form(written: Any, identifier: Identifier) -> None
 
 
 def test_null_means_left_out_also_against_the_defaults() -> None:
-    text = "defaults: {burst: 5, on_error: open}\nrules:\n- {rule_id: a, identifier: ip_address, limit: 9, window_size_seconds: 60, burst: null, on_error: null}"
+    text = (
+        "defaults: {burst: 5, on_error: open}\nrules:\n- {rule_id: a, identifier: ip_address, limit: 9,"
+        " window_size_seconds: 60, burst: null, on_error: null}"
+    )
     (rule,) = parse_rules(text, "x.yaml").rules
     assert (rule.limits, rule.on_error) == ((SlidingWindow(9, MINUTE_US),), None)
 
@@ -294,7 +297,10 @@ def test_equal_sets_have_equal_versions_whatever_they_were_read_from() -> None:
 
 
 def test_an_unchanged_rule_is_the_same_object_and_a_changed_one_is_not() -> None:
-    text = '{"defaults": {"identifier": "ip_address"}, "rules": [{"rule_id": "a", "rate": "%d/s"}, {"rule_id": "b", "limit": %s, "window_size_seconds": 1}]}'
+    text = (
+        '{"defaults": {"identifier": "ip_address"}, "rules": [{"rule_id": "a", "rate": "%d/s"},'
+        ' {"rule_id": "b", "limit": %s, "window_size_seconds": 1}]}'
+    )
     before = parse_rules(text % (1, "1")).rules
     after = parse_rules(text % (2, "1")).rules
     assert after["b"] is before["b"]

@@ -1,4 +1,4 @@
-"""The JSON Schema: what an editor would say of every example, and of every bad file that a schema can know to be bad."""
+"""The JSON Schema: what an editor would say of every example, and of every bad file that a schema can tell."""
 
 from __future__ import annotations
 

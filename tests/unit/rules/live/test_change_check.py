@@ -115,7 +115,7 @@ FOUR = rules(a="10/minute", b="10/minute", c="10/minute", d="10/minute")
         ),
     ],
 )
-def test_what_the_guard_objects_to(
+def test_the_change_check_objects_to_risky_changes(
     old: RuleSet | None, new: RuleSet, objection: str | None
 ) -> None:
     found = objections(old, new)
@@ -136,7 +136,7 @@ def test_a_refusal_names_the_remedy_and_can_be_pickled() -> None:
     assert str(refused) == "this: if that is intended, say so"
 
 
-def test_a_difference_is_a_sentence() -> None:
+def test_a_difference_is_described_in_a_sentence() -> None:
     assert str(difference({}, {})) == "nothing changed"
     found = difference({"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 2, "d": 1})
     assert str(found) == "1 added, 1 removed, 1 changed"

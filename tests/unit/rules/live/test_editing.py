@@ -46,7 +46,7 @@ def test_the_same_rules_again_change_nothing(store: MemoryTree) -> None:
     assert Editor(store).push(data, "rules.json").changes_nothing
 
 
-def test_a_bad_set_changes_nothing(store: MemoryTree) -> None:
+def test_an_invalid_rule_set_changes_nothing(store: MemoryTree) -> None:
     version = store.shared.version
     bad: list[Callable[[], EditPlan]] = [
         lambda: Editor(store).push(b'[{"rule_id": "a"}]', "rules.json"),
@@ -60,7 +60,7 @@ def test_a_bad_set_changes_nothing(store: MemoryTree) -> None:
     assert store.shared.version == version
 
 
-def test_fields_of_a_rule_are_set_and_removed(store: MemoryTree) -> None:
+def test_setting_fields_changes_and_removes_them(store: MemoryTree) -> None:
     fields = {"rate": "5/second", "match.methods": ["POST"], "description": "x"}
     Editor(store).set_fields("a", fields).make(author="ann", at=0.0)
     Editor(store).set_fields("a", {"description": None}).make(author="ann", at=0.0)
@@ -72,7 +72,7 @@ def test_fields_of_a_rule_are_set_and_removed(store: MemoryTree) -> None:
         Editor(store).set_fields("a", {"rate.unit": "x"})
 
 
-def test_a_rule_that_is_not_there_is_told_with_the_nearest(store: MemoryTree) -> None:
+def test_an_unknown_rule_id_is_an_error_that_suggests_the_nearest(store: MemoryTree) -> None:
     push(store, rule("login"), rule("a"), rule("b"))
     said = r"memory has no rule 'logn' \(did you mean 'login'\?\)"
     with pytest.raises(UsageError, match=said):
@@ -81,7 +81,7 @@ def test_a_rule_that_is_not_there_is_told_with_the_nearest(store: MemoryTree) ->
         Editor(store).set_fields("logn", {})
 
 
-def test_the_guard_has_to_be_overruled(store: MemoryTree) -> None:
+def test_a_change_the_check_objects_to_must_be_forced(store: MemoryTree) -> None:
     plan = Editor(store).delete(["a", "b"])
     assert plan.objections == ("2 of 3 rules would be gone (a, b)",)
     with pytest.raises(ChangeRefused):
@@ -101,7 +101,7 @@ def test_the_guard_has_to_be_overruled(store: MemoryTree) -> None:
     assert head.is_empty
 
 
-def test_a_bad_rule_is_no_reason_to_refuse_a_change_of_another(store: MemoryTree) -> None:
+def test_an_invalid_rule_does_not_block_changes_to_others(store: MemoryTree) -> None:
     store.shared.put("rule", "b", b"\xff{")
     plan = Editor(store).set_fields("a", {"rate": "11/minute"})
     assert [warning.file for warning in plan.warnings if warning.file == "b"] == ["b"]
@@ -116,19 +116,19 @@ def test_a_bad_rule_is_no_reason_to_refuse_a_change_of_another(store: MemoryTree
     assert list(store.read().documents) == ["a", "c"]
 
 
-def test_a_change_that_makes_one_rule_too_many_is_refused(store: MemoryTree) -> None:
+def test_a_change_that_exceeds_the_maximum_of_rules_is_refused(store: MemoryTree) -> None:
     with pytest.raises(RulesError, match="one too many"):
         Editor(store).set([rule(f"x{at:03d}") for at in range(126)])
 
 
-def test_a_push_can_insist_on_the_revision_that_its_author_saw(store: MemoryTree) -> None:
+def test_a_push_can_require_the_revision_its_author_saw(store: MemoryTree) -> None:
     data = json.dumps([rule("a"), rule("b")]).encode()
     with pytest.raises(VersionConflict, match="memory is at revision 1, by ann, not at 0"):
         Editor(store, expected_revision=0).push(data, "rules.json")
     Editor(store, expected_revision=1).push(data, "rules.json").make(author="ann", at=0.0)
 
 
-def test_every_change_can_insist_on_a_revision(store: MemoryTree) -> None:
+def test_every_change_can_require_a_revision(store: MemoryTree) -> None:
     late = Editor(store, expected_revision=0)
     changes: list[Callable[[], EditPlan]] = [
         lambda: late.set([rule("d")]),
@@ -149,7 +149,7 @@ def test_a_plan_names_the_rules_that_it_would_change(store: MemoryTree) -> None:
     assert Editor(MemoryTree(Shared())).set([rule("a")]).base == ""
 
 
-def test_going_back_undoes_everything_since(store: MemoryTree) -> None:
+def test_a_rollback_undoes_every_later_change(store: MemoryTree) -> None:
     push(store, rule("a", "20/minute"), rule("b"), rule("d"))
     push(store, rule("a", "30/minute"), rule("b"), rule("d"), rule("e"))
     Editor(store).rollback().make(author="bob", at=0.0)
@@ -165,14 +165,14 @@ def test_going_back_undoes_everything_since(store: MemoryTree) -> None:
     ]
 
 
-def test_going_back_passes_the_guard(store: MemoryTree) -> None:
+def test_a_rollback_passes_the_change_check(store: MemoryTree) -> None:
     push(store, *(rule(f"r{at}") for at in range(9)), force=True)
     entry = Editor(store).rollback().make(author="bob", at=0.0)
     assert entry.forced
     assert set(rates(store)) == {"a", "b", "c"}
 
 
-def test_one_can_only_go_back_to_what_is_remembered(store: MemoryTree) -> None:
+def test_a_rollback_needs_a_revision_in_the_history(store: MemoryTree) -> None:
     for revision in (1, 7, -1):
         with pytest.raises(UsageError, match=f"can go back to revisions 0 to 0, not to {revision}"):
             Editor(store).rollback(revision)
@@ -180,14 +180,14 @@ def test_one_can_only_go_back_to_what_is_remembered(store: MemoryTree) -> None:
         Editor(MemoryTree(Shared())).rollback()
 
 
-def test_looking_writes_nothing_not_even_to_mend(store: MemoryTree) -> None:
+def test_a_dry_run_writes_nothing_not_even_a_repair(store: MemoryTree) -> None:
     version = store.shared.version
     plan = Editor(store, look_only=True).delete(["a"])
     assert str(plan.difference) == "1 removed"
     assert store.shared.version == version
 
 
-def test_a_push_replaces_what_cannot_be_read(store: MemoryTree) -> None:
+def test_a_push_replaces_unreadable_rules(store: MemoryTree) -> None:
     store.shared.put("rule", "broken", b"\xff{")
     store.shared.put("rule", "two", json.dumps([rule("x"), rule("y")]).encode())
     push(store, rule("a"), rule("b"), rule("c"))

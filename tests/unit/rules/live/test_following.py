@@ -94,7 +94,7 @@ def ids(live: LiveRules) -> list[str]:
     return [each.rule_id for each in live.rules]
 
 
-def test_a_change_is_followed_when_the_source_tells(
+def test_a_change_is_applied_when_the_source_notifies(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -106,7 +106,7 @@ def test_a_change_is_followed_when_the_source_tells(
     assert told(live) == (None, 0.0)
 
 
-def test_the_log_calls_rules_by_their_version(
+def test_the_log_names_rules_by_version(
     shared: Shared,
     source: Flaky,
     follow: Callable[..., LiveRules],
@@ -124,7 +124,7 @@ def test_the_log_calls_rules_by_their_version(
         assert stays in caplog.text
 
 
-def test_a_swap_is_one_step_and_old_rulebooks_stay_whole(
+def test_a_swap_is_atomic_and_old_rulebooks_stay_intact(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -135,7 +135,7 @@ def test_a_swap_is_one_step_and_old_rulebooks_stay_whole(
     assert [each.rule_id for each in before.rules] == ["a", "b", "c"]
 
 
-def test_old_rules_go_one_by_one_and_none_is_left_for_the_end(
+def test_old_rules_are_released_gradually_and_completely(
     monkeypatch: pytest.MonkeyPatch,
     shared: Shared,
     source: Flaky,
@@ -159,7 +159,7 @@ def test_old_rules_go_one_by_one_and_none_is_left_for_the_end(
 BAD = b'{"rule_id": "b", "identifier": "shoe_size", "rate": "1/s"}'
 
 
-def test_a_bad_rule_stays_as_it_was_and_every_other_goes_on_changing(
+def test_an_invalid_rule_keeps_its_previous_version_while_others_update(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -188,7 +188,7 @@ def test_a_bad_rule_stays_as_it_was_and_every_other_goes_on_changing(
     assert not is_refused(live)
 
 
-def test_a_bad_rule_stays_as_it_was_over_a_restart(
+def test_an_invalid_rule_keeps_its_previous_version_after_a_restart(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
 ) -> None:
     copy = LastGood(tmp_path, "memory")
@@ -208,7 +208,7 @@ def test_a_bad_rule_stays_as_it_was_over_a_restart(
     assert ids(follow(source, last_good=copy)) == ["a", "c"]
 
 
-def test_a_node_without_a_version_before_begins_with_what_can_be_used(
+def test_a_node_without_a_saved_copy_starts_with_the_valid_rules(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     shared.put("rule", "b", BAD)
@@ -222,7 +222,7 @@ def test_a_node_without_a_version_before_begins_with_what_can_be_used(
         LiveRules(Flaky(shared))
 
 
-def test_of_two_nodes_with_one_id_the_first_has_it_and_a_bad_one_takes_it_from_nobody(
+def test_of_two_documents_with_one_id_the_first_valid_one_wins(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -237,7 +237,7 @@ def test_of_two_nodes_with_one_id_the_first_has_it_and_a_bad_one_takes_it_from_n
     assert "'b' is left out: b: rule_id: the id 'a' is already in a" in live.problem
 
 
-def test_rules_that_are_one_too_many_stay_away_and_the_others_hold(
+def test_rules_beyond_the_maximum_are_left_out_and_the_others_apply(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -256,7 +256,7 @@ def test_rules_that_are_one_too_many_stay_away_and_the_others_hold(
     assert "many-125" in live.current.by_id
 
 
-def test_a_node_follows_whatever_its_source_holds_and_raises_an_alarm(
+def test_a_node_follows_its_source_and_raises_an_alarm_on_suspicious_changes(
     shared: Shared,
     source: Flaky,
     follow: Callable[..., LiveRules],
@@ -287,7 +287,7 @@ def test_a_node_follows_whatever_its_source_holds_and_raises_an_alarm(
     assert alarm_of(live) is None
 
 
-def test_force_calms_the_alarm_also_afterwards(
+def test_a_forced_push_clears_the_alarm_even_later(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -304,7 +304,7 @@ def test_force_calms_the_alarm_also_afterwards(
     assert alarm_of(live) is None
 
 
-def test_two_nodes_agree_whatever_one_of_them_slept_through(
+def test_two_nodes_agree_even_if_one_missed_changes(
     shared: Shared, follow: Callable[..., LiveRules]
 ) -> None:
     push(shared, {name: rule(name) for name in "defgh"})
@@ -318,7 +318,7 @@ def test_two_nodes_agree_whatever_one_of_them_slept_through(
     assert asleep.alarm is not None
 
 
-def test_a_source_that_lost_its_rules_is_not_followed_until_somebody_means_it(
+def test_a_source_that_lost_its_rules_is_not_followed_until_an_empty_push(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
 ) -> None:
     copy = LastGood(tmp_path, "memory")
@@ -353,7 +353,7 @@ def test_a_source_that_lost_its_rules_is_not_followed_until_somebody_means_it(
     assert "lost its rules" in (again.alarm or "")
 
 
-def test_a_server_that_lags_is_not_believed(
+def test_a_lagging_server_is_ignored(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     old = source.read()
@@ -372,7 +372,7 @@ def test_a_server_that_lags_is_not_believed(
     assert live.problem is None
 
 
-def test_a_node_starts_with_the_last_good_set_while_the_source_is_away(
+def test_a_node_starts_with_the_last_good_rules_while_the_source_is_unreachable(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
 ) -> None:
     copy = LastGood(tmp_path, "memory")
@@ -401,7 +401,7 @@ class Dying(LastGood):
         super().save(saved)
 
 
-def test_a_set_is_kept_before_anybody_uses_it(
+def test_rules_are_saved_before_they_are_used(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
 ) -> None:
     """Who dies in between starts again with what it had; never with less than it has used."""
@@ -413,7 +413,7 @@ def test_a_set_is_kept_before_anybody_uses_it(
     assert ids(live) == ["a", "b", "c"]
 
 
-def test_a_copy_that_could_not_be_kept_is_tried_again_and_an_older_one_is_not_confirmed(
+def test_a_failed_save_is_retried_and_an_older_copy_is_not_confirmed(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
 ) -> None:
     copy = LastGood(tmp_path / "state", "memory")
@@ -431,7 +431,7 @@ def test_a_copy_that_could_not_be_kept_is_tried_again_and_an_older_one_is_not_co
     assert saved.version == live.version
 
 
-def test_a_node_that_starts_again_does_not_go_back_to_an_older_version(
+def test_a_restarted_node_does_not_go_back_to_an_older_version(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules], tmp_path: Path
 ) -> None:
     copy = LastGood(tmp_path, "memory")
@@ -445,13 +445,13 @@ def test_a_node_that_starts_again_does_not_go_back_to_an_older_version(
     assert f"remove {copy.path}" in live.problem
 
 
-def test_without_a_copy_a_source_that_is_away_is_an_error(source: Flaky) -> None:
+def test_an_unreachable_source_without_a_saved_copy_is_an_error(source: Flaky) -> None:
     source.away = True
     with pytest.raises(SourceError, match="memory cannot be reached"):
         LiveRules(source)
 
 
-def test_an_empty_source_is_an_error_at_the_start() -> None:
+def test_an_empty_source_at_startup_is_an_error() -> None:
     with pytest.raises(SourceError, match="memory has no rules yet; push some with 'headgate"):
         LiveRules(Flaky(Shared()))
     shared = Shared()
@@ -462,7 +462,7 @@ def test_an_empty_source_is_an_error_at_the_start() -> None:
     live.close()
 
 
-def test_a_source_that_stays_away_is_asked_ever_less_often(
+def test_an_unreachable_source_is_polled_with_growing_delays(
     source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -490,7 +490,7 @@ def test_the_same_problem_is_logged_once(
     assert len(caplog.records) == 1
 
 
-def test_subscribers_hear_of_every_swap_and_can_leave(
+def test_subscribers_are_notified_of_every_swap_and_can_unsubscribe(
     shared: Shared,
     source: Flaky,
     follow: Callable[..., LiveRules],
@@ -513,7 +513,7 @@ def test_subscribers_hear_of_every_swap_and_can_leave(
     assert "a subscriber of rules failed" in caplog.text
 
 
-def test_a_set_that_is_written_anew_without_a_difference_is_no_swap(
+def test_rewriting_identical_rules_is_not_a_swap(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     live = follow(source)
@@ -525,7 +525,7 @@ def test_a_set_that_is_written_anew_without_a_difference_is_no_swap(
     assert live.version == version + 1
 
 
-def test_many_threads_read_while_rules_change(
+def test_concurrent_readers_see_only_pushed_rule_sets_in_order(
     shared: Shared, source: Flaky, follow: Callable[..., LiveRules]
 ) -> None:
     """Each sees sets that somebody pushed, in order, and none of them twice in between."""
@@ -555,7 +555,7 @@ def test_many_threads_read_while_rules_change(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no forks")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_child_follows_the_source_by_itself(tmp_path: Path) -> None:
+def test_a_forked_child_follows_the_source_on_its_own(tmp_path: Path) -> None:
     """A file, because parent and child share it."""
     path = tmp_path / "rules.yaml"
     path.write_text(json.dumps([rule("a")]))
@@ -577,7 +577,7 @@ def test_a_forked_child_follows_the_source_by_itself(tmp_path: Path) -> None:
         live.close()
 
 
-def test_a_rule_set_stays_as_it_is() -> None:
+def test_a_rule_set_given_directly_never_changes() -> None:
     rules = parse_rules(json.dumps(rule("a"))).rules
     for fixed in (open_rules(rules), open_rules(Rulebook(rules))):
         assert isinstance(fixed, FixedRules)
@@ -586,21 +586,21 @@ def test_a_rule_set_stays_as_it_is() -> None:
         fixed.close()
 
 
-def test_what_are_no_rules_is_an_error() -> None:
+def test_an_argument_that_is_not_rules_is_an_error() -> None:
     with pytest.raises(
         UsageError, match="rules must be a file, a URL, a RuleSet or a Rulebook, not 7"
     ):
         open_rules(7)  # type: ignore[arg-type]
 
 
-def test_a_bad_file_at_the_start_is_an_error_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_file_at_startup_is_an_error_with_a_line_number(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("rules:\n  - rule_id: a\n")
     with pytest.raises(RulesError, match=r"rules\.yaml:2: rules\[0\]"):
         open_rules(path)
 
 
-def test_a_file_has_a_copy_only_where_a_folder_is_named(
+def test_rules_from_a_file_are_saved_only_if_a_folder_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "rules.yaml"

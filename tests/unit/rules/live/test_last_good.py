@@ -12,7 +12,7 @@ from headgate.rules.live.last_good import LastGood, SavedRules, default_folder
 KEPT = SavedRules(version=7, revision=3, documents={"a": b'{"rule_id": "a"}', "b\xff": b"\xff\x00"})
 
 
-def test_a_copy_is_read_as_it_was_kept(tmp_path: Path) -> None:
+def test_a_saved_copy_is_read_back_unchanged(tmp_path: Path) -> None:
     copy = LastGood(tmp_path / "new" / "folder", "zookeeper://host/rules")
     assert copy.load() is None
     copy.save(KEPT)
@@ -23,9 +23,7 @@ def test_a_copy_is_read_as_it_was_kept(tmp_path: Path) -> None:
     assert [path.name for path in copy.path.parent.iterdir()] == [copy.path.name]
 
 
-def test_a_copy_is_on_the_disk_when_it_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_is_durable_when_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The content, and the name that it has now."""
     kinds = []
     real = os.fsync
@@ -39,14 +37,14 @@ def test_a_copy_is_on_the_disk_when_it_is_kept(
     assert kinds == [stat.S_IFREG, stat.S_IFDIR]
 
 
-def test_two_sources_have_two_copies(tmp_path: Path) -> None:
+def test_each_source_has_its_own_copy(tmp_path: Path) -> None:
     one, other = LastGood(tmp_path, "etcd://one/rules"), LastGood(tmp_path, "etcd://two/rules")
     one.save(KEPT)
     assert other.load() is None
 
 
 @pytest.mark.parametrize("damage", [0, 20, 100, -1])
-def test_a_torn_copy_is_not_believed(
+def test_a_torn_copy_is_ignored(
     tmp_path: Path, damage: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = LastGood(tmp_path, "here")
@@ -60,7 +58,7 @@ def test_a_torn_copy_is_not_believed(
     assert copy.load() is None
 
 
-def test_a_folder_that_cannot_be_written_is_one_warning(
+def test_an_unwritable_folder_is_warned_about_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
@@ -72,7 +70,7 @@ def test_a_folder_that_cannot_be_written_is_one_warning(
     assert "this node will not start while here is unavailable" in caplog.text
 
 
-def test_confirming_moves_the_time_of_the_copy(tmp_path: Path) -> None:
+def test_confirming_updates_the_time_of_the_copy(tmp_path: Path) -> None:
     copy = LastGood(tmp_path, "here")
     copy.save(KEPT)
     os.utime(copy.path, (1.0, 1.0))
@@ -82,7 +80,7 @@ def test_confirming_moves_the_time_of_the_copy(tmp_path: Path) -> None:
     assert found.at > 1_000_000
 
 
-def test_copies_are_kept_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_decides_where_copies_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/xdg")
     monkeypatch.setenv("HEADGATE_STATE_DIR", "/own")
     assert default_folder() == Path("/own")

@@ -238,7 +238,7 @@ def test_a_head_that_is_not_ours_is_an_error_that_names_the_remedy(
         store.read()
 
 
-def test_two_nodes_with_one_id_can_be_told_apart(store: MemoryTree, shared: Shared) -> None:
+def test_two_nodes_with_one_id_are_distinguished(store: MemoryTree, shared: Shared) -> None:
     shared.put("rule", "one", json.dumps(rule("same")).encode())
     shared.put("rule", "two", json.dumps(rule("same")).encode())
     assert {name for name, _ in store.rules_in(store.read()).values()} == {"one", "two"}

@@ -12,7 +12,7 @@ def noted(*batches: list[Second], alone: bool = False) -> LiveHistory:
     return history
 
 
-def test_seconds_that_nobody_saw_are_none_and_not_zero() -> None:
+def test_unseen_seconds_are_none_and_not_zero() -> None:
     frame = noted([Second(100, 10, 1)], [Second(103, 5, 5)]).frame()
     assert frame["from"] == 100
     assert frame["allowed"] == [9, None, None, 0]
@@ -20,13 +20,13 @@ def test_seconds_that_nobody_saw_are_none_and_not_zero() -> None:
     assert frame["p99_us"] == [800, None, None, 800]
 
 
-def test_late_counts_correct_what_was_known() -> None:
+def test_late_counts_correct_earlier_ones() -> None:
     frame = noted([Second(100, 10, 1)], [Second(100, 12, 2), Second(101, 3, 0)]).frame()
     assert frame["allowed"] == [10, 3]
     assert frame["burst_ratio"] == [1.5, 1.5]
 
 
-def test_a_quarter_of_an_hour_is_kept() -> None:
+def test_history_covers_fifteen_minutes() -> None:
     history = noted(*([Second(at, 1, 0)] for at in range(2 * KEPT)))
     frame = history.frame()
     assert frame["from"] == KEPT
@@ -34,7 +34,7 @@ def test_a_quarter_of_an_hour_is_kept() -> None:
     assert len(history._seen) == KEPT
 
 
-def test_spans_in_which_a_node_was_alone_are_told() -> None:
+def test_history_marks_the_spans_of_one_node_alone() -> None:
     history = noted([Second(100, 1, 0)], [Second(101, 1, 0)], alone=True)
     history.note([Second(102, 1, 0)], None, 0.0, alone=False)
     history.note([Second(110, 1, 0)], None, 0.0, alone=True)
@@ -45,7 +45,7 @@ def choice(epoch: int, algorithm: str, at: int) -> Choice:
     return Choice(epoch, algorithm, at * 1_000_000, f"reason {epoch}")
 
 
-def test_the_choice_at_the_left_edge_is_told_with_those_after_it() -> None:
+def test_history_includes_the_choice_in_force_at_its_start() -> None:
     switches = Switches()
     assert switches.note(choice(1, "sliding_window", 10), 0.0) is None
     assert switches.note(choice(1, "sliding_window", 10), 0.0) is None

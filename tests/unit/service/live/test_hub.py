@@ -101,7 +101,7 @@ def told(story: Callable[[Scene], Coroutine[Any, Any, None]], **options: int) ->
     asyncio.run(run())
 
 
-def test_a_viewer_gets_the_beginning_and_then_each_second() -> None:
+def test_a_viewer_gets_a_snapshot_and_then_every_second() -> None:
     async def story(scene: Scene) -> None:
         socket = Socket()
         watching = scene.watch(socket)
@@ -119,7 +119,7 @@ def test_a_viewer_gets_the_beginning_and_then_each_second() -> None:
     told(story)
 
 
-def test_one_who_is_behind_gets_a_new_beginning_and_the_newest_second_only() -> None:
+def test_a_slow_viewer_gets_a_new_snapshot_and_only_the_newest_second() -> None:
     async def story(scene: Scene) -> None:
         socket, quick = Socket(), Socket()
         watching = [scene.watch(socket), scene.watch(quick)]
@@ -148,7 +148,7 @@ def test_one_who_is_behind_gets_a_new_beginning_and_the_newest_second_only() -> 
     told(story)
 
 
-def test_one_who_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_viewer_that_reads_nothing_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_module, "PATIENCE", 0.0)
 
     async def story(scene: Scene) -> None:
@@ -166,7 +166,7 @@ def test_one_who_takes_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) ->
     told(story)
 
 
-def test_many_are_served_in_portions() -> None:
+def test_many_viewers_are_served_in_portions() -> None:
     async def story(scene: Scene) -> None:
         sockets = [Socket() for _ in range(35)]
         watching = [scene.watch(one) for one in sockets]
@@ -181,7 +181,7 @@ def test_many_are_served_in_portions() -> None:
     told(story, most=100)
 
 
-def test_a_token_that_is_revoked_and_a_node_that_ends_are_told() -> None:
+def test_viewers_are_closed_with_a_reason_on_revocation_and_shutdown() -> None:
     async def story(scene: Scene) -> None:
         first = Socket()
         watching = scene.watch(first)
@@ -201,7 +201,7 @@ def test_a_token_that_is_revoked_and_a_node_that_ends_are_told() -> None:
     told(story)
 
 
-def test_there_is_room_for_so_many_and_for_so_much_noise() -> None:
+def test_viewers_and_their_input_are_limited() -> None:
     async def story(scene: Scene) -> None:
         first, second = Socket(), Socket()
         watching = scene.watch(first)

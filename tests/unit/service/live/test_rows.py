@@ -36,7 +36,7 @@ THRESHOLDS = {
         ({"age": 65.0, "state": "Down"}, True, "bad", "down, 65 s"),
     ],
 )
-def test_a_node_is_told_with_a_level_and_a_note(
+def test_a_node_row_has_a_level_and_a_note(
     change: dict[str, Any], *, alone: bool, level: str, note: str
 ) -> None:
     row = node_row(NODE | change, alone=alone)
@@ -56,7 +56,7 @@ def test_a_node_is_told_with_a_level_and_a_note(
         ("off", 5.0, 0.0, 0.0, 0.0, False),
     ],
 )
-def test_a_rule_stands_out_from_a_tenth_and_one_a_second_and_a_shadow_never(
+def test_a_rule_is_highlighted_from_a_tenth_and_one_per_second_and_a_shadow_never(
     mode: str, allowed: float, denied: float, shadow: float, share: float, *, hot: bool
 ) -> None:
     row = rule_row({"mode": mode, "allowed": allowed, "denied": denied, "shadow_denied": shadow})
@@ -64,7 +64,7 @@ def test_a_rule_stands_out_from_a_tenth_and_one_a_second_and_a_shadow_never(
     assert row["denials"] == (shadow if mode == "shadow" else denied)
 
 
-def test_each_measure_is_told_with_its_threshold_and_its_share_of_the_bar() -> None:
+def test_each_measure_has_its_threshold_and_its_share_of_the_bar() -> None:
     traffic = {"deny_rate": 0.038, "req_per_sec": 659.1, "burst_ratio": 0.0}
     backoff, bucket, window = chosen_by(traffic, THRESHOLDS)
     assert [one["when"] for one in (backoff, bucket, window)] == ["if both", "else, if", "else"]

@@ -36,20 +36,20 @@ ANN = Caller("ann", "operator")
 TOKENS = inline("ann", "operator")
 
 
-def test_a_ticket_names_who_got_it_once() -> None:
+def test_a_ticket_identifies_its_holder_once() -> None:
     tickets = Tickets(Auth(TOKENS), "")
     ticket = tickets.give(ANN, ORIGIN)
     assert tickets.take(ticket, ORIGIN, "10.0.0.1") == Caller("ann", "operator", "10.0.0.1")
     assert tickets.take(ticket, ORIGIN) is None
 
 
-def test_another_process_of_the_service_takes_it_too_and_nobody_makes_one_of_hashes_alone() -> None:
+def test_other_processes_accept_a_ticket_and_token_hashes_alone_cannot_forge_one() -> None:
     ticket = Tickets(Auth(TOKENS), "secret").give(ANN, ORIGIN)
     assert Tickets(Auth(TOKENS), "guessed").take(ticket, ORIGIN) is None
     assert Tickets(Auth(TOKENS), "secret").take(ticket, ORIGIN) == ANN
 
 
-def test_workers_that_share_a_folder_take_a_ticket_once_together(tmp_path: Path) -> None:
+def test_workers_that_share_a_folder_accept_a_ticket_once(tmp_path: Path) -> None:
     clock = Clock()
     one, two = (Tickets(Auth(TOKENS), "s", clock, tmp_path) for _ in range(2))
     ticket = one.give(ANN, ORIGIN)
@@ -60,7 +60,7 @@ def test_workers_that_share_a_folder_take_a_ticket_once_together(tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == 1  # What is over is swept.
 
 
-def test_a_ticket_ends_after_ten_seconds() -> None:
+def test_a_ticket_expires_after_ten_seconds() -> None:
     clock = Clock()
     tickets = Tickets(Auth(TOKENS), "", clock)
     ticket = tickets.give(ANN, ORIGIN)
@@ -68,7 +68,7 @@ def test_a_ticket_ends_after_ten_seconds() -> None:
     assert tickets.take(ticket, ORIGIN) is None
 
 
-def test_a_ticket_is_for_one_origin_and_for_a_token_that_holds() -> None:
+def test_a_ticket_needs_its_origin_and_a_valid_token() -> None:
     ticket = Tickets(Auth(TOKENS), "").give(ANN, ORIGIN)
     assert Tickets(Auth(TOKENS), "").take(ticket, "http://evil.example") is None
     renewed = Auth(inline("ann", "operator"))  # The same name, and another token.
@@ -76,7 +76,7 @@ def test_a_ticket_is_for_one_origin_and_for_a_token_that_holds() -> None:
     assert Tickets(Auth(inline("bob", "viewer")), "").take(ticket, ORIGIN) is None
 
 
-def test_without_tokens_a_ticket_is_signed_with_what_nodes_share() -> None:
+def test_without_tokens_tickets_are_signed_with_the_secret_of_the_store_url() -> None:
     ticket = Tickets(Auth(), "redis://:secret@db").give(Caller("anybody", "admin"), ORIGIN)
     assert Tickets(Auth(), "redis://:other@db").take(ticket, ORIGIN) is None
     found = Tickets(Auth(), "redis://:secret@db").take(ticket, ORIGIN)
@@ -86,12 +86,12 @@ def test_without_tokens_a_ticket_is_signed_with_what_nodes_share() -> None:
 @pytest.mark.parametrize(
     "ticket", ["", ".", "a.b", "WyJhbm4iXQ.x", "x" * 5_000, "é.é", "WzEsMiwzLDRd.AAAA"]
 )
-def test_what_is_no_ticket_is_refused(ticket: str) -> None:
+def test_a_malformed_ticket_is_refused(ticket: str) -> None:
     assert Tickets(Auth(TOKENS), "").take(ticket, ORIGIN) is None
 
 
 @pytest.mark.parametrize("place", [0, 20, -2, -20])
-def test_a_ticket_that_was_changed_is_refused(place: int) -> None:
+def test_a_modified_ticket_is_refused(place: int) -> None:
     tickets = Tickets(Auth(TOKENS), "")
     text = list(tickets.give(ANN, ORIGIN))
     text[place] = "A" if text[place] != "A" else "B"

@@ -25,7 +25,7 @@ STORE_AWAY = BUSY._replace(
         ),
     ],
 )
-def test_all_is_well(facts: Facts, text: str) -> None:
+def test_a_healthy_service_has_a_good_verdict(facts: Facts, text: str) -> None:
     assert verdict_of(facts, 1_000.0) == {"level": "ok", "text": text, "problems": []}
 
 
@@ -34,6 +34,7 @@ def test_all_is_well(facts: Facts, text: str) -> None:
     [
         ({"p99_us": 5_001}, "slow"),
         ({"queue": 501}, "queue"),
+        ({"free_shards": 1}, "shards-free"),
         ({"deny_rate": 0.101}, "denied-share"),
         ({"loop_late_us": 100_001}, "loop-late"),
         ({"board_stale_for": 3.0}, "board-stale"),
@@ -43,7 +44,7 @@ def test_all_is_well(facts: Facts, text: str) -> None:
         ({"draining": True}, "draining"),
     ],
 )
-def test_a_threshold_that_is_crossed_is_a_warning(change: dict[str, object], code: str) -> None:
+def test_a_crossed_threshold_is_a_warning(change: dict[str, object], code: str) -> None:
     told = verdict_of(BUSY._replace(**change), 1_000.0)  # type: ignore[arg-type]  # One field each.
     assert told["level"] == "warn"
     assert [one["code"] for one in told["problems"]] == [code]
@@ -53,11 +54,11 @@ def test_a_threshold_that_is_crossed_is_a_warning(change: dict[str, object], cod
 @pytest.mark.parametrize(
     "field, most", [("p99_us", 5_000), ("queue", 500), ("loop_late_us", 100_000)]
 )
-def test_at_the_threshold_all_is_well(field: str, most: int) -> None:
+def test_a_value_at_the_threshold_is_no_warning(field: str, most: int) -> None:
     assert verdict_of(BUSY._replace(**{field: most}), 0.0)["level"] == "ok"  # type: ignore[arg-type]  # As above.
 
 
-def test_a_store_that_is_away_comes_first_and_says_what_holds() -> None:
+def test_a_store_outage_comes_first_and_says_what_still_holds() -> None:
     more = {"nodes_down": (("gw-3", 65.0),), "deny_rate": 0.4, "board_stale_for": 44.0}
     told = verdict_of(STORE_AWAY._replace(**more), 1_000.0)  # type: ignore[arg-type]  # As above.
     assert told["level"] == "bad"
@@ -77,7 +78,7 @@ def test_a_store_that_is_away_comes_first_and_says_what_holds() -> None:
     "share, holds",
     [("a third", "each node gives a third of it"), ("all", "this node goes on alone")],
 )
-def test_a_share_of_each_limit_is_told_with_its_bound(share: str, holds: str) -> None:
+def test_shares_of_limits_are_shown_with_their_bound(share: str, holds: str) -> None:
     gives = {"nothing": ("signup",), share: ("login", "search", "4 others")}
     (problem,) = verdict_of(STORE_AWAY._replace(gives=gives), 1_000.0)["problems"]
     assert problem["text"] == (
@@ -89,12 +90,12 @@ def test_a_share_of_each_limit_is_told_with_its_bound(share: str, holds: str) ->
 @pytest.mark.parametrize(
     "field, code", [("failed_per_sec", "checks-failing"), ("open_per_sec", "answers-open")]
 )
-def test_answers_without_counts_are_bad(field: str, code: str) -> None:
+def test_uncounted_answers_make_the_verdict_bad(field: str, code: str) -> None:
     told = verdict_of(BUSY._replace(**{field: 2.0}), 0.0)  # type: ignore[arg-type]  # One field each.
     assert (told["level"], told["problems"][0]["code"]) == ("bad", code)
 
 
-def test_limits_that_somebody_turned_off_are_told_before_anything_else() -> None:
+def test_limits_turned_off_come_before_any_other_problem() -> None:
     told = verdict_of(STORE_AWAY._replace(all_off="a mistake in the rules"), 0.0)
     assert told["text"].startswith("All limits are turned off")
     assert told["problems"][0]["text"] == (
@@ -104,15 +105,15 @@ def test_limits_that_somebody_turned_off_are_told_before_anything_else() -> None
     assert (rules["level"], rules["text"]) == ("warn", "Turned off by hand: login.")
 
 
-def test_units_that_were_lost_between_regions_are_a_warning() -> None:
+def test_units_lost_between_regions_are_a_warning() -> None:
     told = verdict_of(BUSY._replace(rights_lost=7), 0.0)
     (problem,) = told["problems"]
     assert (problem["code"], problem["level"]) == ("rights-lost", "warn")
     assert problem["text"].startswith("7 units of limits kept by escrow got lost between regions.")
 
 
-def test_regions_that_cannot_be_heard_are_named_with_what_holds() -> None:
+def test_unreachable_regions_are_named_with_what_still_holds() -> None:
     told = verdict_of(BUSY._replace(regions_cut=("asia", "us"), regions_promise="each alone"), 0.0)
     (problem,) = told["problems"]
     assert (problem["code"], problem["level"]) == ("region-cut", "warn")
-    assert problem["text"] == "The regions asia and us cannot be heard. What holds: each alone."
+    assert problem["text"] == "The regions asia and us cannot be reached. What holds: each alone."

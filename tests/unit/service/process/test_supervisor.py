@@ -36,7 +36,7 @@ class World:
         self.socket = sock
         self.supervisor = Supervisor(settings, [sock], Path())
         self.supervisor._context = self
-        self.supervisor.heed_signals()
+        self.supervisor.handle_signals()
 
     def Process(self, *, kwargs: Any, **_: Any) -> Worker:  # noqa: N802 - as multiprocessing has it
         return Worker(self, kwargs["serves_since"])
@@ -59,7 +59,7 @@ class Worker:
         self.world = world
         self.serves_since = serves_since
         self.alive = False
-        self.told = 0
+        self.terminations = 0
 
     def start(self) -> None:
         assert self.world.socket.fileno() >= 0, "there is no socket any more to hand over"
@@ -74,7 +74,7 @@ class Worker:
         return self.alive
 
     def terminate(self) -> None:
-        self.told += 1
+        self.terminations += 1
         self.alive = False
 
     def join(self) -> None:
@@ -97,7 +97,7 @@ def get_a_signal(*_: object) -> None:
 def test_a_signal_that_comes_while_a_worker_is_started_ends_that_one_too(world: World) -> None:
     world.on_start = get_a_signal
     assert world.supervisor.run() == 0
-    assert [one.told for one in world.started] == [1]
+    assert [one.terminations for one in world.started] == [1]
     assert world.socket.fileno() < 0
 
 
@@ -110,7 +110,7 @@ def test_a_signal_that_comes_while_a_worker_is_replaced_ends_the_new_one_too(wor
 
     world.on_look = die
     assert world.supervisor.run() == 0
-    assert [one.told for one in world.started] == [0, 1, 1]
+    assert [one.terminations for one in world.started] == [0, 1, 1]
 
 
 def test_a_signal_before_the_first_worker_starts_none(world: World) -> None:
@@ -121,10 +121,12 @@ def test_a_signal_before_the_first_worker_starts_none(world: World) -> None:
 def test_a_second_signal_is_passed_on_as_a_second_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Worker, "terminate", lambda one: setattr(one, "told", one.told + 1))
+    monkeypatch.setattr(
+        Worker, "terminate", lambda one: setattr(one, "terminations", one.terminations + 1)
+    )
 
     def hear() -> None:
-        if world.started[0].told == 2:
+        if world.started[0].terminations == 2:
             for one in world.started:
                 one.alive = False
         else:
@@ -132,7 +134,7 @@ def test_a_second_signal_is_passed_on_as_a_second_one(
 
     world.on_look = hear
     assert world.supervisor.run() == 0
-    assert [one.told for one in world.started] == [2, 2]
+    assert [one.terminations for one in world.started] == [2, 2]
 
 
 @pytest.mark.parametrize("took", [0, 60])

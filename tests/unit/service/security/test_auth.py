@@ -59,7 +59,7 @@ def test_two_tokens_are_never_alike_and_hold_256_bits() -> None:
         b"Bearer " + b"x" * 600,
     ],
 )
-def test_any_other_header_identifies_nobody(file: Path, header: bytes | None) -> None:
+def test_any_other_header_identifies_no_caller(file: Path, header: bytes | None) -> None:
     text, kept = new_token("ann", "admin", now=NOW)
     write_tokens(file, [kept])
     sent = None if header is None else header.replace(b"{}", text.encode())

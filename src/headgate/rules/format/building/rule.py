@@ -185,7 +185,7 @@ def _agreed(
     leased = consistency == "leased"
     if leased and len(limits) > 1:
         message = "several limits cannot be leased together"
-        errors.add(at, message, "write a rule for each of them, or choose exact")
+        errors.add(at, message, "choose exact, or leave one of them")
         return ()
     try:
         return tuple(

@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from aetcd.rpc import rpc_pb2 as messages
 
+from ...._etcd_channels import (
+    NOT_SENT,
+    SHUN_SECONDS,
+    TOKEN_IS_OLD,
+    channel_options,
+    credentials_of,
+)
 from ..base import SourceError
 from ..location import Location, uses_tls
 from ..tree_nodes import UnknownOutcome
@@ -26,15 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TIMEOUT_SECONDS: Final = 2.0
-SHUN_SECONDS: Final = 5.0
-"""How long a server that failed is tried last."""
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024
-RECONNECT: Final = (
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.enable_retries", 0),
-)
 METHODS: Final = {
     "range": ("KV/Range", messages.RangeRequest, messages.RangeResponse),
     "put": ("KV/Put", messages.PutRequest, messages.PutResponse),
@@ -46,9 +44,6 @@ METHODS: Final = {
         messages.AuthenticateResponse,
     ),
 }
-NOT_SENT: Final = ("failed to connect", "no leader", "connections to all backends failing")
-"""Messages of an UNAVAILABLE that prove the request was not carried out."""
-TOKEN_IS_OLD: Final = ("invalid auth token", "revision in header is old")
 
 
 class EtcdClient:
@@ -184,13 +179,7 @@ class _Server:
     """One server and its channel."""
 
     def __init__(self, host: str, credentials: grpc.ChannelCredentials | None) -> None:
-        options = [
-            *RECONNECT,
-            ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-            # A separate channel, not one shared by address.
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
+        options = channel_options(MAX_MESSAGE_BYTES)
         self.channel = (
             grpc.insecure_channel(host, options)
             if credentials is None
@@ -228,9 +217,8 @@ def _credentials(location: Location) -> grpc.ChannelCredentials | None:
         return None
     files = [location.options.get(name) for name in ("ca_file", "key_file", "cert_file")]
     try:
-        contents = [None if file is None else Path(file).read_bytes() for file in files]
+        return credentials_of(*files)
     except OSError as error:
         raise SourceError(
             f"{location}: {error.filename}: {error.strerror}", transient=False
         ) from None
-    return grpc.ssl_channel_credentials(*contents)

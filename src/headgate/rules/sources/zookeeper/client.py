@@ -21,7 +21,7 @@ if kazoo_log.level == logging.NOTSET:
     kazoo_log.setLevel(logging.ERROR)
 
 
-class _Discreet(logging.Filter):
+class _PasswordFilter(logging.Filter):
     """Keeps secrets out of the log: kazoo logs every request at DEBUG, including the password."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -29,7 +29,7 @@ class _Discreet(logging.Filter):
         return "passwd" not in str(record.msg) and not any(isinstance(one, Auth) for one in given)
 
 
-kazoo_log.addFilter(_Discreet())
+kazoo_log.addFilter(_PasswordFilter())
 
 
 def make_client(location: Location) -> Any:

@@ -142,34 +142,33 @@ class ZooKeeperStore(TreeStore):
 
     def _fetch(self, names: Sequence[str]) -> dict[str, _CachedNode] | None:
         """Every rule, from the cache and from the server; `None` if one has disappeared meanwhile."""
-        found: dict[str, _CachedNode] = {}
-        missing = []
-        for name in names:
-            kept = self._kept.get(name)
-            if kept is None:
-                missing.append(name)
-            else:
-                found[name] = kept
-        for some in _portions(missing):
-            asked = []
-            for name in some:
-                kept = self._kept[name] = _CachedNode()
-                watch = partial(self._drop_cached, name, kept)
-                asked.append((name, kept, self._client.get_async(self._rule(name), watch=watch)))
-            for name, kept, answer in asked:
-                try:
-                    kept.data, kept.stat = self._ask(answer)
-                except NoNodeError:
-                    self._drop_cached(name, kept)
-                    return None
-                except BaseException:
-                    for other, unread, _ in asked:
-                        self._drop_cached(other, unread)
-                    raise
-                found[name] = kept
+        cached = {name: self._kept.get(name) for name in names}
+        found = {name: kept for name, kept in cached.items() if kept is not None}
+        for some in _portions([name for name in names if name not in found]):
+            try:
+                found |= self._fetch_some(some)
+            except NoNodeError:
+                return None
         for name in self._kept.keys() - set(names):
             self._kept.pop(name, None)
         return {name: found[name] for name in names}
+
+    def _fetch_some(self, names: Sequence[str]) -> dict[str, _CachedNode]:
+        """Rules from the server. They are in the cache before they are read, for their watches may fire at once."""
+        asked: dict[str, _CachedNode] = {}
+        answers = []
+        for name in names:
+            asked[name] = kept = self._kept[name] = _CachedNode()
+            watch = partial(self._drop_cached, name, kept)
+            answers.append(self._client.get_async(self._rule(name), watch=watch))
+        try:
+            for kept, answer in zip(asked.values(), answers, strict=True):
+                kept.data, kept.stat = self._ask(answer)
+        except BaseException:
+            for name, kept in asked.items():
+                self._drop_cached(name, kept)  # Nobody may find one that was not read.
+            raise
+        return asked
 
     def _drop_cached(self, name: str, kept: _CachedNode, _event: object = None) -> None:
         """Drop this from the cache: its watch has fired, or it was never read."""
