@@ -36,7 +36,7 @@ def replace_file(path: Path, data: bytes, *, private: bool = False) -> None:
     """
     target = real(path)
     with open_folder(target.parent) as folder:
-        with write_beside(target, data, private=private) as part:
+        with write_part(target, data, private=private) as part:
             part.replace(target)
         sync_folder(folder)
 
@@ -69,7 +69,7 @@ class Part:
         self._file.close()
 
 
-def write_beside(target: Path, data: bytes, *, private: bool = False) -> Part:
+def write_part(target: Path, data: bytes, *, private: bool = False) -> Part:
     """Content that can take a file's place."""
     _remove_leftovers(target)
     path, file = _new_part(target)

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 WAITING = "waiting %.3f s for %r"
-UNTIDY = "the place in line of an interrupted call could not be given back: %s"
+LEAVE_FAILED = "the place in line of an interrupted call could not be given back: %s"
 
 
 def run(flow: Flow, engine: Engine, log: logging.Logger) -> Decision:
     """Run a flow in this thread."""
-    return verbs.run(_performed(flow, engine, log, engine.clock.sleep_us, engine.leave_line))
+    return verbs.run(_steps(flow, engine, log, engine.clock.sleep_us, engine.leave_line))
 
 
 async def run_async(flow: Flow, engine: AsyncEngine, log: logging.Logger) -> Decision:
     """Run a flow in this task."""
 
     def leave_line(decision: Decision) -> Awaitable[None]:
-        return to_the_end(engine.leave_line(decision))
+        return run_to_completion(engine.leave_line(decision))
 
-    return await verbs.run_async(_performed(flow, engine, log, engine.clock.asleep_us, leave_line))
+    return await verbs.run_async(_steps(flow, engine, log, engine.clock.asleep_us, leave_line))
 
 
-def _performed(
+def _steps(
     flow: Flow,
     engine: Engine | AsyncEngine,
     log: logging.Logger,
@@ -57,7 +57,7 @@ def _performed(
                         log.debug(WAITING, duration_us / 1_000_000, shown(key))
                         yield sleep_us(duration_us)
                     case Leave(decision):
-                        yield from _left(leave_line, decision, log)
+                        yield from _leave_line(leave_line, decision, log)
             except BaseException as error:  # noqa: BLE001 - the flow raises it again
                 step = flow.throw(error)
             else:
@@ -67,16 +67,16 @@ def _performed(
         return decided
 
 
-def _left(
+def _leave_line(
     leave_line: Callable[[Decision], object], decision: Decision, log: logging.Logger
 ) -> Verb[None]:
     try:
         yield leave_line(decision)
     except HeadgateError as error:
-        log.warning(UNTIDY, error)
+        log.warning(LEAVE_FAILED, error)
 
 
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
+async def run_to_completion(work: Coroutine[Any, Any, None]) -> None:
     """Give something back, even if the waiting task is cancelled again."""
     task = asyncio.ensure_future(work)
     _under_way.add(task)

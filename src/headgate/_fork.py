@@ -23,7 +23,7 @@ class ForkAware(Protocol):
 _inherited: WeakSet[ForkAware] = WeakSet()
 
 
-def remember(thing: ForkAware) -> None:
+def reset_after_fork(thing: ForkAware) -> None:
     """Call `thing.after_fork()` in every child process, as long as the object exists."""
     _inherited.add(thing)
 

@@ -70,13 +70,13 @@ class LimiterBase(Generic[E, H, K, D, V]):
         self._rules: RuleDecider[H] = RuleDecider(
             rules, on_error, bad_paths, self._regions, refuses
         )
-        self._telling: ProgramRegions | None = None
+        self._region_program: ProgramRegions | None = None
         if self._regions is not None:
             if self._regions.linked and not self._regions.in_service:
-                telling: ProgramRegions = _telling(
+                program: ProgramRegions = _region_program(
                     self._regions, engine, namespace, self._rules, self._log
                 )
-                self._telling, guards = telling, [*guards, *telling.guards]
+                self._region_program, guards = program, [*guards, *program.guards]
             guards = [*guards, SplitGuard(self._regions)]
         self._members = nodes if isinstance(nodes, Membership) else Membership(nodes)
         failing = WhenStoreFails(self._rules.on_error, self._members, on_failure)
@@ -97,8 +97,8 @@ class LimiterBase(Generic[E, H, K, D, V]):
                 place, self._members, self._engine.clock, self._log, likely=on_error == "fallback"
             )
         self._bound: dict[str | None, dict[RateLike, H]] = {}
-        self._remembered = 0
-        self._sharing = SharedCountWarning(self._log, self._bound.clear)
+        self._bound_limits = 0
+        self._shared_counts = SharedCountWarning(self._log, self._bound.clear)
         bind: Any = self._engine.bind
         self._rules.bind = bind
 
@@ -228,10 +228,10 @@ class LimiterBase(Generic[E, H, K, D, V]):
         """Look up a rate the slow way, and remember how to count it."""
         limits = limits_of(rate, algorithm)
         bound = self._hit_of(limits)
-        self._remembered += len(limits)
-        if self._remembered > MAX_BOUND:
+        self._bound_limits += len(limits)
+        if self._bound_limits > MAX_BOUND:
             self._bound.clear()
-            self._remembered = len(limits)
+            self._bound_limits = len(limits)
         self._bound.setdefault(algorithm, {})[rate] = bound
         return bound
 
@@ -240,14 +240,14 @@ class LimiterBase(Generic[E, H, K, D, V]):
         problem = why_not(self._regions, limits)
         if problem is not None:
             raise UsageError(problem, "consistency")
-        self._sharing.learn(limits)
-        watched: Any = self._sharing.watched
+        self._shared_counts.add_limits(limits)
+        watched: Any = self._shared_counts.watch
         counted: H = watched(limits, self._bind_limits(limits))
         return counted
 
     def _limit(self, key: str, limits: tuple[Limit, ...], mode: Mode) -> K:
         spec = Spec(key, limits, mode)
-        self._sharing.note(key, limits)
+        self._shared_counts.warn_if_shared(key, limits)
         if len(limits) > 1:
             return self._key_limit(spec, self._hit_of(limits))
         known = self._bound.get(None)
@@ -290,7 +290,7 @@ class KeyLimitBase(Generic[E, H, V]):
     """Makes a reservation."""
 
 
-def _telling(
+def _region_program(
     regions: Regions, url: Any, namespace: str, rules: RuleDecider[Any], logger: logging.Logger
 ) -> ProgramRegions:
     """What tells the nodes of this region what is admitted here; in a service nodes do so themselves."""

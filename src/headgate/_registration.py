@@ -27,7 +27,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
-from ._fork import remember
+from ._fork import reset_after_fork
 from .board.board import seen_in
 from .board.model import NodeIdentity
 from .board.store import BoardPush
@@ -50,7 +50,7 @@ SOONEST_S: Final = 1.0
 LATEST_S: Final = 10.0
 PER_MEMBER_S: Final = 0.05
 """Every member reads the names of all others. So the more there are, the less often each of them asks."""
-GOODBYE_S: Final = 1.0
+LEAVE_S: Final = 1.0
 """How long the end of a limiter, or of the process, waits for good-byes to be sent."""
 _running: Final[set[Heartbeat]] = set()
 """Those whose threads run, also where their limiter is forgotten already."""
@@ -79,7 +79,7 @@ class Registration:
         self._turns = [None]
         """Whoever takes the one that is there begins; to take it is a single step, which no interrupt tears apart."""
         members.join = self.begin
-        remember(self)
+        reset_after_fork(self)
 
     @property
     def has_begun(self) -> bool:
@@ -126,7 +126,7 @@ class Registration:
         self._turns.clear()
         if self._heartbeat is not None:
             self._heartbeat.end()
-            self._heartbeat.wait(GOODBYE_S)
+            self._heartbeat.wait(LEAVE_S)
 
 
 class Heartbeat:
@@ -152,7 +152,7 @@ class Heartbeat:
         self._life = secrets.token_hex(4)
         self._revisions = ("", "")
         self._stopped = False
-        self._troubled = False
+        self._is_failing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._process = os.getpid()
@@ -207,7 +207,7 @@ class Heartbeat:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause_s):
                         await wake.wait()
-            if not self._troubled:
+            if not self._is_failing:
                 with suppress(EngineError):  # The others will notice.
                     await store.leave(self._identity.id)
         finally:
@@ -229,7 +229,7 @@ class Heartbeat:
         except EngineError as error:
             self._failed(error)
             return SOONEST_S
-        self._troubled = False
+        self._is_failing = False
         self._revisions = pulled.revision, pulled.agreed_revision
         up = [seen.identity.id for seen in seen_in(pulled) if seen.state == "Up"]
         self._members.saw(up)
@@ -238,11 +238,11 @@ class Heartbeat:
 
     def _failed(self, error: EngineError) -> None:
         """A store that is away is told of by the breaker; one that refuses this, and nothing else, only here."""
-        if not self._troubled and not error.transient:
+        if not self._is_failing and not error.transient:
             self._log.warning(
                 "headgate cannot find the other nodes of this store, so pass nodes=N: %s", error
             )
-        self._troubled = True
+        self._is_failing = True
 
 
 def _leave() -> None:
@@ -250,7 +250,7 @@ def _leave() -> None:
     ending = [one for one in list(_running) if one.is_here]
     for one in ending:
         one.end()
-    ends = time.monotonic() + GOODBYE_S
+    ends = time.monotonic() + LEAVE_S
     for one in ending:
         one.wait(max(0.0, ends - time.monotonic()))
 

@@ -39,7 +39,7 @@ class Renewer:
     def __init__(self, logger: logging.Logger) -> None:
         self._log = logger
         self._begin()
-        _fork.remember(self)
+        _fork.reset_after_fork(self)
 
     def _begin(self) -> None:
         self._due: dict[ref[Slot], float] = {}

@@ -36,16 +36,16 @@ SHARED: Final = (
 class SharedCountWarning:
     """The rates of one limiter that may share counts."""
 
-    def __init__(self, logger: logging.Logger, look_up_again: Callable[[], None]) -> None:
+    def __init__(self, logger: logging.Logger, rebind: Callable[[], None]) -> None:
         self._log = logger
-        self._look_up_again = look_up_again
+        self._rebind = rebind
         """Makes the limiter rebind its hits, because they are now watched, or no longer."""
         self._first: dict[str, Limit] = {}
-        self._several: set[str] = set()
+        self._ambiguous: set[str] = set()
         self._keys: dict[tuple[str, str], Limit] = {}
         self._left = PATIENCE
 
-    def learn(self, limits: Iterable[Limit]) -> None:
+    def add_limits(self, limits: Iterable[Limit]) -> None:
         """Take note of limits that are about to be used."""
         for limit in limits:
             first = self._first.get(limit.identity)
@@ -55,32 +55,32 @@ class SharedCountWarning:
                 self._first[limit.identity] = limit
             elif (
                 first.made_of != limit.made_of
-                and limit.identity not in self._several
+                and limit.identity not in self._ambiguous
                 and self._left > 0
             ):
-                if len(self._several) >= MAX_SEEN:
-                    self._several.clear()
-                self._several.add(limit.identity)
-                self._look_up_again()
+                if len(self._ambiguous) >= MAX_SEEN:
+                    self._ambiguous.clear()
+                self._ambiguous.add(limit.identity)
+                self._rebind()
 
-    def watched(
+    def watch(
         self, limits: tuple[Limit, ...], hit: Callable[[str, int], A]
     ) -> Callable[[str, int], A]:
         """The hit, watched if it could share a count with another rate."""
-        if self._left <= 0 or not any(limit.identity in self._several for limit in limits):
+        if self._left <= 0 or not any(limit.identity in self._ambiguous for limit in limits):
             return hit
 
         def watching(key: Any, cost: Any) -> A:
             if self._left > 0:
                 self._left -= 1
-                self.note(key, limits)
+                self.warn_if_shared(key, limits)
                 if self._left <= 0:
-                    self._look_up_again()
+                    self._rebind()
             return hit(key, cost)
 
         return watching
 
-    def note(self, key: object, limits: Iterable[Limit]) -> None:
+    def warn_if_shared(self, key: object, limits: Iterable[Limit]) -> None:
         """Warn if the key is counted with two limits of one window."""
         if self._left <= 0 or not isinstance(key, str):
             return

@@ -58,7 +58,7 @@ class AsyncLimiter(
         except (KeyError, TypeError):
             bound = self._bind(rate, algorithm)
         answer: Any = bound(key, cost)
-        if self._nowait is None and not isinstance(answer, Decision):
+        if self._nowait is None and type(answer) is not Decision:
             answer = await answer
         decision: Decision = answer
         return decision
@@ -111,8 +111,8 @@ class AsyncLimiter(
             await asyncio.to_thread(self._rules.close)
         if self._registration is not None and self._registration.has_begun:
             await asyncio.to_thread(self._registration.close)
-        if self._telling is not None:
-            await asyncio.to_thread(self._telling.stop)
+        if self._region_program is not None:
+            await asyncio.to_thread(self._region_program.stop)
         if self._owns_engine:
             await self._engine.aclose()
         else:
@@ -178,7 +178,7 @@ class AsyncKeyLimit(KeyLimitBase[AsyncEngine, AsyncHit, AsyncReservation]):
     async def hit(self, cost: int = 1) -> Decision:
         """Take `cost` units if they fit. Never waits for a slot; a denial is a value."""
         answer: Any = self._hit(self._key, cost)
-        if not self._at_once and not isinstance(answer, Decision):
+        if not self._at_once and type(answer) is not Decision:
             answer = await answer
         decision: Decision = answer
         return decision

@@ -205,9 +205,9 @@ def require_costs(actual: object) -> tuple[int, ...]:
     return (require_cost(actual),)
 
 
-def other_charges(told: int) -> UsageError:
+def other_charges(given: int) -> UsageError:
     """The error for a number of costs that differs from the number of charges."""
     return UsageError(
-        f"pass one cost for each charge of the reservation, in order; it does not have {told}",
+        f"pass one cost for each charge of the reservation, in order, not {given}",
         "actual",
     )

@@ -62,7 +62,7 @@ class ReservationBase(Generic[E]):
         self._timeout = timeout
         self._request = request._replace(reserve_us=round(ttl * 1_000_000))
         self._settled = False
-        self._told: tuple[int, ...] | None = None
+        self._actual_costs: tuple[int, ...] | None = None
         self._pid = 0
         """The process that made it. A child that leaves the block leaves it to its parent."""
         self.costs = tuple(charge.cost for charge in request.charges)
@@ -97,7 +97,7 @@ class ReservationBase(Generic[E]):
             raise UsageError("there is nothing to settle: enter the reservation with `with` first")
         if self._settled:
             raise UsageError("this reservation is already settled")
-        self._told = actual
+        self._actual_costs = actual
         try:
             yield self.decision.token, actual[0] if len(actual) == 1 else actual
         except BaseException as error:
@@ -107,8 +107,8 @@ class ReservationBase(Generic[E]):
 
     def _costs_on_leaving(self, *, failed: bool) -> tuple[int, ...]:
         """The cost to settle at the end of the block: the caller's real cost, if it could not be sent before."""
-        if self._told is not None:
-            return self._told
+        if self._actual_costs is not None:
+            return self._actual_costs
         return (0,) * len(self.costs) if failed else self.costs
 
     @property
@@ -264,6 +264,8 @@ class SlotBase(Generic[E]):
         """Whether the slot expired while it was held, so that another holder may have it."""
         self._user: dict[str, str] = {}
         """The token of the current user of this object, if any; tested and set in one atomic step."""
+        self._granted = ""
+        """The token of the last slot that was granted: not that of a user who still waits for one."""
         self._held_until = 0.0
         self._pid = 0
         """The process that holds it: a child must not release what its parent holds."""
@@ -286,10 +288,11 @@ class SlotBase(Generic[E]):
             self._user.clear()
 
     def _held_by(self) -> str | None:
-        """The user whose slot is to be released, if there is any."""
+        """The user whose slot is to be released, if there is any. One who still waits for it keeps waiting."""
         if self._pid != os.getpid():
             self._user.clear()
-        return self._user.get("now")
+        user = self._user.get("now")
+        return user if user == self._granted else None
 
     def _renewed(self, asked: float, *, held: bool) -> None:
         """Note the answer to a renewal, and report a lost slot."""
@@ -342,29 +345,32 @@ class Slot(SlotBase[Engine]):
             request = self._begin(user)
             steps = _flow.hold(request, self._timeout, self._engine.clock.now_us)
             run(steps, self._engine, self._log)
+            self._granted = user
             self._renewer.add(self)
             return self  # noqa: TRY300 - up to here an interrupt lets go
         except BaseException as error:  # An interrupt may also have come right after the answer.
             if may_have_happened(error) and self._user.get("now") == user:
-                self.release()
+                self._release(user)
             self._end(user)
             raise
 
     def release(self) -> None:
-        """Release the slot; does nothing if it is not held by this process."""
-        if not self._user:
-            return
+        """Release the slot; does nothing if it is not held by this process, or not yet."""
+        if self._user:
+            self._release(None)
+
+    def _release(self, user: str | None) -> None:
+        """Release the slot of this user, or of the one who holds it."""
         try:
-            self._let_go()
+            self._release_once(user or self._held_by())
         except BaseException:  # Interrupted: try once more before re-raising.
             try:
-                self._let_go()
+                self._release_once(user or self._held_by())
             finally:
-                self._user.clear()
+                self._end(user or self._granted)
             raise
 
-    def _let_go(self) -> None:
-        user = self._held_by()
+    def _release_once(self, user: str | None) -> None:
         if user is None:
             return
         self._renewer.remove(self)

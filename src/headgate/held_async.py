@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from . import _flow
-from ._drivers import run_async, to_the_end
+from ._drivers import run_async, run_to_completion
 from ._spec import stats_of
 from .charge import shown
 from .engines.base import AsyncEngine
@@ -38,7 +38,7 @@ class AsyncReservation(ReservationBase[AsyncEngine]):
             self.decision = await run_async(steps, self._engine, self._log)
         except BaseException as error:
             if may_have_happened(error):
-                await to_the_end(self._withdraw(request))
+                await run_to_completion(self._withdraw(request))
             raise
         return self
 
@@ -64,7 +64,7 @@ class AsyncReservation(ReservationBase[AsyncEngine]):
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._is_to_settle:
-            await to_the_end(self._settle_on_leaving(failed=kind is not None))
+            await run_to_completion(self._settle_on_leaving(failed=kind is not None))
 
 
 class AsyncSlots:
@@ -115,23 +115,24 @@ class AsyncSlot(SlotBase[AsyncEngine]):
             await run_async(steps, self._engine, self._log)
         except BaseException as error:
             if may_have_happened(error) and self._user.get("now") == user:
-                await self.release()  # The answer was lost; the slot may be ours.
+                await run_to_completion(self._release_once(user))  # The slot may be ours.
             self._end(user)
             raise
+        self._granted = user
         self._renewal = asyncio.create_task(self._keep_renewing())
         return self
 
     async def release(self) -> None:
-        """Release the slot; does nothing if it is not held by this process."""
+        """Release the slot; does nothing if it is not held by this process, or not yet."""
         user = self._held_by()
         if user is None:
             return
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
-        await to_the_end(self._let_go(user))
+        await run_to_completion(self._release_once(user))
 
-    async def _let_go(self, user: str) -> None:
+    async def _release_once(self, user: str) -> None:
         try:
             await self._engine.release(self.key, self.limit, user)
         except HeadgateError as error:

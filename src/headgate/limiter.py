@@ -119,8 +119,8 @@ class Limiter(LimiterBase[Engine, Hit, "KeyLimit", KeyedLimit, Reservation]):
         self._rules.close()
         if self._registration is not None:
             self._registration.close()
-        if self._telling is not None:
-            self._telling.stop()
+        if self._region_program is not None:
+            self._region_program.stop()
         if self._owns_engine:
             self._engine.close()
         else:

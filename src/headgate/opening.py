@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from ._openings import note_opening
 from .adaptive.local import LocalAdaptive
 from .engines.base import Awaited
+from .engines.optional import HasDecisionDeadline
 from .engines.registry import kind_for
 from .errors import UsageError
 from .guards.stack import fallback_guards, guarded, guarded_async, lease_guards, own_guards
@@ -143,10 +144,9 @@ def _choosing(adaptive: Choices | None, engine: Engine | AsyncEngine) -> Sequenc
 
 def _hurried(engine: Any, failing: WhenStoreFails) -> Any:
     """The engine with a short deadline for decisions, if it has a store and a guard can answer for it."""
-    hurry = getattr(engine, "deciding_within", None)
-    if hurry is None or failing.policy(None) not in {"fallback", "open"}:
-        return engine
-    return hurry(DECISION_DEADLINE)
+    if isinstance(engine, HasDecisionDeadline) and failing.policy(None) in {"fallback", "open"}:
+        return engine.deciding_within(DECISION_DEADLINE)
+    return engine
 
 
 def _with_its_clock(engine: Any, clock: Clock | None) -> Any:

@@ -146,7 +146,7 @@ class RuleDecider(Generic[H]):
         self._bound: dict[tuple[str | None, int], tuple[tuple[Limit, ...], H]] = {}
 
     def keeps_share(self, rule_id: str | None) -> bool:
-        """Whether a rule goes on with its region's share while another region cannot be heard."""
+        """Whether a rule goes on with its region's share while another region cannot be reached."""
         if self._rules is None or rule_id is None:
             return False
         rule = self._rules.current.by_id.get(rule_id)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class SettledByToken:
     """An engine whose reservations lie where their keys do, for stories that settle by the name they reserved under.
 
-    On Cluster and on etcd the token that the decision carries says where that is; everybody but a story settles by that one.
+    On Cluster and on etcd the token that the decision carries says where that is; everybody but a story settles by that
+    one.
     """
 
     def __init__(self, engine: Engine, tokens: dict[str, str] | None = None) -> None:

@@ -1,15 +1,13 @@
 """The etcd engine passes the suite on a real etcd, in both modes, and on a newer one.
 
 Each step of a program is a commit, so there are fewer programs than for engines that answer at once; the shard itself,
-without etcd, plays the others (see `tests/property/test_etcd_shard.py`).
+without etcd, plays the others (see `tests/conformance/test_etcd_shard.py`).
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import platform
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +17,7 @@ from headgate.engines.remote.engine import RemoteEngine
 from headgate.testing import Blocking
 from headgate.testing.conformance import EngineConformance
 from tests.conformance.settled_by_token import SettledByToken
-from tests.servers.etcd import Etcd, etcd, etcd_3_5
+from tests.servers.etcd import HAS_3_5, Etcd, etcd, etcd_3_5
 from tests.servers.fixtures import installed
 from tests.servers.process import free_ports
 from tests.service.resp_node import resp_node
@@ -44,7 +42,7 @@ def servers() -> Iterator[Etcd]:
 
 @pytest.fixture(scope="module")
 def newer_servers() -> Iterator[Etcd]:
-    if not sys.platform.startswith("linux") or platform.machine() != "x86_64":
+    if not HAS_3_5:
         pytest.skip("etcd 3.5 comes as a wheel, for Linux on x86-64 only")
     with installed(), etcd(3, program=etcd_3_5()) as started:
         yield started

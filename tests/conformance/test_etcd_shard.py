@@ -3,16 +3,17 @@ it never moved."""
 
 from __future__ import annotations
 
+import random
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import MemoryEngine
+from headgate import FixedWindow, MemoryEngine
 from headgate.engines.etcd.entries import read_journal, unpacked
 from headgate.engines.etcd.journal import Journal
 from headgate.engines.etcd.records import Tenure
-from headgate.engines.etcd.shard import Shard
+from headgate.engines.etcd.shard import Rows, Shard
 from headgate.testing import ManualClock
 from headgate.testing.conformance import EngineConformance
 from headgate.testing.differential import play_program, random_program
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from headgate.clock import Clock
     from headgate.decision import Decision
     from headgate.engines.base import Hit
+    from headgate.engines.etcd.marks import MarkedStore, Marks
 
 SECRET = bytes(16)
 START = 1_700_000_000
+HOUR_US = 3_600_000_000
 PROGRAMS = 50
 ME = Tenure("node", 1)
 
@@ -85,12 +88,18 @@ class MovingShard:
             loaded.restore(rows)
         loaded.take_off()
         loaded.landed()
-        loaded.where = self.shard.where
         # The journal goes on for the next owner: what it knows of places is about the same ones.
-        for _, _, refs in self.journal._entries:
-            for at, (_, ref) in enumerate(refs):
-                refs[at] = (loaded, ref)
+        for _, _, unchecked in self.journal._entries:
+            for at, (_, marks, places) in enumerate(unchecked):
+                unchecked[at] = Rows(loaded, _marks_like(marks, loaded.store), places)
         self.shard = loaded
+
+
+def _marks_like(marks: Marks, store: MarkedStore) -> Marks:
+    """The marks of the same table, or of the reservations, in another store; their places are as well written."""
+    own = store.reservations.marks if marks.name is None else store.marks_of(marks.name)
+    own.written = marks.written
+    return own
 
 
 class MovingEngine:
@@ -146,3 +155,51 @@ def test_a_shard_that_stays_for_a_while_forgets_what_is_idle_and_nothing_else(ev
         expected = play_program(program, MemoryEngine(clock=model_clock), model_clock)
         engine: Any = MovingEngine(MovingShard(clock, 10, every))
         assert play_program(program, engine, clock) == expected, f"seed {seed}"
+
+
+class FullShard(MovingShard):
+    """A shard with little memory."""
+
+    def _new(self) -> Shard:
+        return Shard(0, ME.epoch, self.clock, SECRET, 10_000, 100_000)
+
+
+class TestFullShards:
+    @pytest.mark.parametrize("seed", range(4))
+    def test_the_next_owner_of_a_full_shard_forgets_no_count(self, seed: int) -> None:
+        """Of whatever is counted under its own key, shared, or in a longer window."""
+        chance = random.Random(seed)
+        moving = FullShard(ManualClock(START), 10, every=1_000_000)
+        engine = MovingEngine(moving)
+        limits = [FixedWindow(9, HOUR_US + number) for number in range(3)]
+        for turn in range(2_500):
+            limit = limits[0] if turn < 1_000 else chance.choice(limits)
+            moving.hit("", limit, None)(f"key:{chance.randint(0, 600)}", 1)
+            if not turn % 10:
+                moving.move()
+        moving.move()
+        before = {
+            (key, limit): engine.usage(key, limit)
+            for key in (f"key:{number}" for number in range(600))
+            for limit in limits
+        }
+        assert moving.shard.engine.counters.shared > 100
+        moving._load()
+        for (key, limit), usage in before.items():
+            assert moving.shard.engine.usage(key, limit) == usage
+
+    def test_a_key_in_a_longer_window_stays_there_at_the_next_owner(self) -> None:
+        clock = ManualClock(START)
+        moving = FullShard(clock, 10, every=1_000_000)
+        for number in range(600):
+            moving.hit("", FixedWindow(9, 1_000_000), None)(f"key:{number}", 1)
+        limit = FixedWindow(9, HOUR_US)
+        decisions = [moving.hit("", limit, None)("me", 1) for _ in range(9)]
+        assert all(decision.degraded for decision in decisions)
+        clock.advance(60)
+        for _ in range(5):
+            moving.move()
+        assert moving.shard.engine.counters.bytes < 50_000
+        moving._load()
+        decisions += [moving.hit("", limit, None)("me", 1) for _ in range(9)]
+        assert sum(decision.allowed for decision in decisions) <= 9

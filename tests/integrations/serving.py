@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import http.client
 import sys
 import tempfile
@@ -47,6 +48,12 @@ def statuses(app: Any, *paths: str, **how: Any) -> list[int]:
     return [response.status_code for response in ask(app, *paths, **how)]
 
 
+@functools.cache
+def _client() -> httpx.Client:
+    """For single requests, each on a connection of its own: to make a client takes longer than to ask."""
+    return httpx.Client(timeout=20, limits=httpx.Limits(max_keepalive_connections=0))
+
+
 class AppServer(Server):
     """A server with an app, as a process of its own."""
 
@@ -54,7 +61,7 @@ class AppServer(Server):
 
     def get(self, path: str = "/", headers: Mapping[str, str] | None = None) -> httpx.Response:
         """Send one request."""
-        return httpx.get(f"http://{HOST}:{self.port}{path}", headers=headers, timeout=20)
+        return _client().get(f"http://{HOST}:{self.port}{path}", headers=headers)
 
 
 @contextlib.contextmanager

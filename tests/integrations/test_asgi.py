@@ -68,7 +68,7 @@ def limited(rate: str | None = "2/minute", **options: Any) -> Starlette:
     )
 
 
-def test_requests_above_the_rate_are_refused_and_told_when_to_come_back() -> None:
+def test_requests_above_the_rate_are_refused_with_retry_after() -> None:
     clock = ManualClock(1_800_000_000)
     app = limited(limiter=AsyncLimiter(clock=clock))
     first, second, third = ask(app, "/", "/", "/")
@@ -108,13 +108,13 @@ def test_concrete_urls_share_one_count() -> None:
     assert statuses(limited("2/minute"), *paths) == [200, 200, 429, 429, 429]
 
 
-def test_a_header_that_anyone_can_send_is_not_believed() -> None:
+def test_a_forwarded_header_from_an_untrusted_peer_is_ignored() -> None:
     app = limited("1/minute")
     spoofed = [statuses(app, "/", headers={"x-forwarded-for": f"198.51.100.{n}"}) for n in range(3)]
     assert spoofed == [[200], [429], [429]]
 
 
-def test_a_trusted_proxy_is_believed_about_its_client_and_not_about_more() -> None:
+def test_a_trusted_proxy_is_trusted_for_its_own_client_only() -> None:
     app = limited("1/minute", trusted_proxies=["10.0.0.0/8"])
 
     def through_proxy(forwarded: str, client: str = "10.0.0.1") -> int:
@@ -321,7 +321,7 @@ def test_a_limiter_with_rules_is_enough() -> None:
         ({"rate": "1/minute", "cost": -1}, "cost"),
     ],
 )
-def test_mistakes_are_told_when_the_app_starts(options: dict[str, Any], says: str) -> None:
+def test_mistakes_raise_when_the_app_starts(options: dict[str, Any], says: str) -> None:
     with pytest.raises((UsageError, ConfigError), match=says):
         RateLimitMiddleware(Starlette(), **options)
 

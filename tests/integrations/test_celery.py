@@ -84,7 +84,7 @@ def work() -> None:
     """Nothing."""
 
 
-def test_mistakes_are_told_when_the_task_is_made() -> None:
+def test_mistakes_raise_when_the_task_is_created() -> None:
     app = app_with()
     with pytest.raises(UsageError, match="no rate"):
         app.task(base=RateLimitedTask, lazy=False)(work)

@@ -39,7 +39,9 @@ ASKERS: list[Any] = [ask, ask_async]
 
 
 @pytest.mark.parametrize("asking", ASKERS)
-def test_a_view_is_limited_and_tells_what_is_left(asking: Callable[..., list[Any]]) -> None:
+def test_a_view_is_limited_and_reports_the_remaining_units(
+    asking: Callable[..., list[Any]],
+) -> None:
     clock = ManualClock(1_800_000_000)
     with site({"ENGINE": Limiter(clock=clock)}):
         first, second, third = asking("/items/1", "/items/2", "/items/3?x=1")
@@ -144,7 +146,7 @@ def test_exempt_paths_are_not_counted() -> None:
         assert statuses("/health", "/health", "/free", "/free") == [200, 200, 200, 429]
 
 
-def test_only_trusted_proxies_are_believed() -> None:
+def test_only_trusted_proxies_may_set_the_client_address() -> None:
     with site({"RATE": "1/minute"}):
         assert statuses("/free", "/free", X_Forwarded_For="198.51.100.1") == [200, 429]
         assert statuses("/free", X_Forwarded_For="198.51.100.2") == [429]
@@ -238,7 +240,7 @@ def test_headers_can_be_left_out() -> None:
         ({"TRUSTED_PROXIES": ["here"]}, "trusted_proxies"),
     ],
 )
-def test_settings_that_cannot_be_used_are_told(headgate: dict[str, Any], told: str) -> None:
+def test_invalid_settings_are_reported(headgate: dict[str, Any], told: str) -> None:
     with site(headgate):
         (found,) = check_settings()
         assert (found.id, found.is_serious()) == ("headgate.E001", True)

@@ -74,7 +74,7 @@ def statuses(view: Any, times: int = 1, **how: Any) -> list[int]:
     return [response.status_code for response in ask(view, times, **how)]
 
 
-def test_anonymous_clients_are_counted_by_address_and_told_when_to_come_back() -> None:
+def test_anonymous_clients_are_counted_by_address_and_get_retry_after() -> None:
     clock = ManualClock(1_800_000_000)
     with site({"ENGINE": Limiter(clock=clock)}):
         view = view_with(AnonThrottle)
@@ -120,7 +120,7 @@ def test_a_rate_may_be_anything_that_headgate_reads() -> None:
         assert statuses(view_with(BurstThrottle), 3) == [200, 200, 429]
 
 
-def test_a_rate_that_is_missing_or_wrong_is_told() -> None:
+def test_a_missing_or_invalid_rate_is_an_error() -> None:
     class Wrong(UserThrottle):
         rate = "many"
 
@@ -152,7 +152,7 @@ def test_a_store_that_is_away_closes_or_opens() -> None:
         assert statuses(view_with(UserThrottle), 2) == [200, 200]
 
 
-def test_a_site_without_the_middleware_is_limited_as_well() -> None:
+def test_a_site_without_the_middleware_is_limited_too() -> None:
     with site(MIDDLEWARE=[]):
         view = view_with(AnonThrottle)
         answers = [view(RequestFactory().get("/", REMOTE_ADDR="203.0.113.9")) for _ in range(4)]

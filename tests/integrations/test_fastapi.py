@@ -167,7 +167,7 @@ def test_no_spelling_of_what_an_app_is_mounted_under_has_a_count_of_its_own(
     assert statuses(outer, *(f"/wrapped{path}/items/1" for path in paths)) == [200, 429, 429]
 
 
-def test_limits_of_an_app_that_do_not_reach_its_mounts_are_told(
+def test_limits_of_an_app_that_do_not_cover_its_mounts_cause_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     app = FastAPI(dependencies=[Depends(limit("1/minute"))])
@@ -212,7 +212,7 @@ def test_limits_charged_together_are_charged_by_all_or_none() -> None:
         together(limit("1/minute", limiter=limiter), limit("1/minute"))
 
 
-def test_several_limits_tell_all_policies_and_the_tightest() -> None:
+def test_several_limits_report_all_policies_and_the_tightest() -> None:
     app = FastAPI(dependencies=[Depends(limit("2/minute", scope="app"))])
 
     @app.get("/", dependencies=[Depends(limit("9/minute"))])
@@ -310,7 +310,7 @@ def test_an_app_can_answer_in_its_own_words() -> None:
     assert "retry-after" in denied.headers
 
 
-def test_proxies_are_believed_only_if_they_are_named() -> None:
+def test_proxies_are_trusted_only_if_they_are_configured() -> None:
     spoofed = {"x-forwarded-for": "198.51.100.1"}
     app = app_with(limit("1/minute"))
     assert statuses(app, "/") == [200]
@@ -321,7 +321,7 @@ def test_proxies_are_believed_only_if_they_are_named() -> None:
     assert statuses(named, "/", "/", headers=spoofed) == [200, 429]
 
 
-def test_mistakes_are_told_when_the_app_is_made() -> None:
+def test_mistakes_raise_when_the_app_is_created() -> None:
     for wrong in ({"rate": "many"}, {"rate": "1/minute", "on_error": "x"}, {"rate": "", "cost": 1}):
         with pytest.raises(UsageError):
             limit(**wrong)

@@ -52,7 +52,7 @@ def by_team() -> str | None:
     return request.headers.get("X-Team")
 
 
-def test_a_view_is_limited_and_tells_what_is_left() -> None:
+def test_a_view_is_limited_and_reports_the_remaining_units() -> None:
     clock = ManualClock(1_800_000_000)
     app = app_with(RateLimits(limiter=Limiter(clock=clock)), "2/minute", "/items/<name>")
     first, second, third = ask(app, "/items/1", "/items/2", "/items/3?x=1")
@@ -169,7 +169,7 @@ def test_a_decorator_that_hides_the_limit_does_not_switch_it_off() -> None:
     assert policies == '"default";q=9;w=60, "views.*";q=2;w=60, "views.hidden";q=2;w=60'
 
 
-def test_an_app_that_was_not_told_fails_aloud() -> None:
+def test_a_missing_or_second_init_app_raises() -> None:
     app = Flask("app")
     app.testing = True
     app.get("/")(RateLimits().limit("1/minute")(hello))

@@ -124,7 +124,7 @@ def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
 
 
 @pytest.mark.parametrize("ask", CLIENTS)
-def test_a_wait_that_is_too_long_is_told_and_nothing_is_sent(ask: Callable[..., list[int]]) -> None:
+def test_a_wait_that_is_too_long_raises_and_nothing_is_sent(ask: Callable[..., list[int]]) -> None:
     with fake_api() as api:
         with pytest.raises(RateLimitExceeded):
             ask(api.url, 2, rate="1/hour", max_wait=0.1)
@@ -157,7 +157,7 @@ def test_a_key_says_what_a_call_is_counted_under() -> None:
         assert raised.value.key == "api:b"
 
 
-def test_mistakes_are_told_when_a_client_is_made() -> None:
+def test_mistakes_raise_when_a_client_is_created() -> None:
     for wrong in (
         {},
         {"rate": "many"},

@@ -36,19 +36,19 @@ def told(caplog: pytest.LogCaptureFixture) -> Any:
     ]
 
 
-def test_a_proxy_that_is_not_trusted_is_told_once(told: Any) -> None:
+def test_an_untrusted_proxy_is_warned_about_once(told: Any) -> None:
     limited = RateLimitMiddleware(app, rate="100/minute")
     ask(limited, "/", "/", client="10.0.0.7", headers={"x-forwarded-for": "198.51.100.1"})
     assert told() == ["W002"]
 
 
-def test_a_stranger_who_sends_a_forwarded_address_is_told_apart(told: Any) -> None:
+def test_a_direct_client_that_sends_a_forwarded_address_causes_its_own_warning(told: Any) -> None:
     limited = RateLimitMiddleware(app, rate="100/minute")
     ask(limited, "/", client="8.8.8.8", headers={"x-forwarded-for": "198.51.100.1"})
     assert told() == ["W003"]
 
 
-def test_what_is_right_is_not_told(told: Any) -> None:
+def test_a_correct_setup_causes_no_warning(told: Any) -> None:
     limited = RateLimitMiddleware(app, rate="100/minute", trusted_proxies=["10.0.0.0/8"])
     ask(limited, "/", client="10.0.0.7", headers={"x-forwarded-for": "198.51.100.1"})
     ask(RateLimitMiddleware(app, rate="100/minute"), "/", client="8.8.8.8")
@@ -65,7 +65,7 @@ def test_only_the_first_requests_are_looked_at(told: Any) -> None:
     assert told() == []
 
 
-def test_a_middleware_that_is_there_twice_is_told(told: Any) -> None:
+def test_a_duplicate_middleware_causes_a_warning(told: Any) -> None:
     inside = RateLimitMiddleware(app, rate="100/minute")
     RateLimitMiddleware(inside, rate="10/second")
     assert told() == []
@@ -75,7 +75,7 @@ def test_a_middleware_that_is_there_twice_is_told(told: Any) -> None:
     assert told() == ["W005", "W005"]
 
 
-def test_a_limiter_that_is_made_per_request_is_told(told: Any) -> None:
+def test_a_limiter_created_per_request_causes_a_warning(told: Any) -> None:
     for _ in range(MANY - 1):
         Limiter()
     Limiter()  # Another line.
@@ -124,7 +124,7 @@ GUNICORN = ("gunicorn", "main:wsgi", "--bind", f"{HOST}:{{port}}", "--workers", 
     "command", [GUNICORN, (*UVICORN, "--workers", "2")], ids=lambda one: one[0]
 )
 @on_flavours("redis_server", "valkey-9")
-def test_workers_of_real_servers_that_count_apart_are_told(
+def test_workers_of_real_servers_with_separate_counts_cause_a_warning(
     command: tuple[str, ...], redis_server: RedisServer
 ) -> None:
     """Two workers have to start."""

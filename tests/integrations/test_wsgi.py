@@ -50,7 +50,7 @@ def limited(rate: str | None = "2/minute", **options: Any) -> WSGIRateLimitMiddl
     return WSGIRateLimitMiddleware(hello, rate=rate, **options)
 
 
-def test_requests_above_the_rate_are_refused_and_told_when_to_come_back() -> None:
+def test_requests_above_the_rate_are_refused_with_retry_after() -> None:
     clock = ManualClock(1_800_000_000)
     app = limited(limiter=Limiter(clock=clock))
     first, second, third = ask(app, "/", "/a", "/b?c=d")
@@ -69,7 +69,7 @@ def test_requests_above_the_rate_are_refused_and_told_when_to_come_back() -> Non
     assert statuses(app, "/") == [200]
 
 
-def test_a_header_is_believed_only_from_trusted_proxies() -> None:
+def test_a_forwarded_header_is_used_only_from_trusted_proxies() -> None:
     spoofed = [{"x-forwarded-for": f"198.51.100.{n}"} for n in range(2)]
     app, told = limited("1/minute"), limited("1/minute", trusted_proxies=["203.0.113.0/24"])
     assert [statuses(app, "/", headers=one) for one in spoofed] == [[200], [429]]
@@ -119,12 +119,13 @@ def test_rules_decide_by_path_pattern_and_user() -> None:
 
 def test_a_handler_that_fails_was_counted_and_fails_as_before() -> None:
     app = limited("1/minute")
+    asked = {"REQUEST_METHOD": "GET", "PATH_INFO": "/fails", "REMOTE_ADDR": "203.0.113.9"}
     with pytest.raises(RuntimeError, match="the handler fails"):
-        app({"REQUEST_METHOD": "GET", "PATH_INFO": "/fails", "REMOTE_ADDR": "203.0.113.9"}, None)  # type: ignore[arg-type]
+        app(asked, None)  # type: ignore[arg-type]
     assert statuses(app, "/") == [429]
 
 
-def test_limits_within_limits_tell_one_trio_and_headers_can_be_left_out() -> None:
+def test_nested_limits_send_one_trio_of_headers_and_headers_can_be_turned_off() -> None:
     inner = limited("2/minute", name="inner")
     (both,) = ask(WSGIRateLimitMiddleware(inner, "10/minute"), "/")
     assert both.headers.get_list("x-ratelimit-limit") == ["2"]
@@ -151,7 +152,7 @@ def test_a_store_that_is_away_closes_or_opens() -> None:
         ({"rate": "1/minute", "on_error": "pass"}, "on_error"),
     ],
 )
-def test_mistakes_are_told_when_the_app_starts(options: dict[str, Any], says: str) -> None:
+def test_mistakes_raise_when_the_app_starts(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         WSGIRateLimitMiddleware(hello, **options)
 

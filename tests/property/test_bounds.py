@@ -261,7 +261,7 @@ adaptives = st.builds(Adaptive, few, st.integers(1_000, 10_000_000), st.integers
 
 
 @given(story=stories(adaptives, "take", back=False))
-def test_whoever_decides_in_adaptive_keeps_its_own_bound_over_all_that_was_admitted(
+def test_every_candidate_of_adaptive_keeps_its_bound_over_all_admissions(
     story: Story,
 ) -> None:
     """What the others admitted counts for it too, so switching wins nothing."""
@@ -285,7 +285,7 @@ def test_whoever_decides_in_adaptive_keeps_its_own_bound_over_all_that_was_admit
 
 @pytest.mark.parametrize("name", ["sliding_log", "token_bucket"])
 @given(data=st.data(), steps_us=st.lists(st.integers(0, 5_000), min_size=30, max_size=30))
-def test_a_clock_that_steps_back_wins_nobody_a_unit(
+def test_a_clock_that_steps_back_admits_no_extra_unit(
     name: str, data: st.DataObject, steps_us: list[int]
 ) -> None:
     """The bound holds in the time that really passed, however the clock was set back meanwhile."""

@@ -1,9 +1,9 @@
 """For one key, time never runs backwards: a clock that steps gives nothing but what the way forward gives.
 
-`T` is how far ahead of now a key's time is believed (`Limit.max_lead_us`). While the clock stays within T of the latest time
-that it has shown, a key is given no more than if it had gone from the first of its takes straight to that latest time. If
-the clock steps back further, then each way forward counts once more. Whatever the clock did, a key is idle again at most T
-later than if all of it had been taken just now.
+`T` is how far ahead of now a key's time is believed (`Limit.max_lead_us`). While the clock stays within T of the latest
+time that it has shown, a key is given no more than if it had gone from the first of its takes straight to that latest
+time. If the clock steps back further, then each way forward counts once more. Whatever the clock did, a key is idle
+again at most T later than if all of it had been taken just now.
 """
 
 from __future__ import annotations

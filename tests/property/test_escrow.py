@@ -1,4 +1,4 @@
-"""Escrow under attack: any order of events, with messages lost, repeated and late, and a crash between any two steps."""
+"""Escrow under attack: any order of events, messages lost, repeated and late, a crash between any two steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.lab.region_simulator.escrow import EscrowStore
 from headgate.lab.region_simulator.world import START_US
-from headgate.regions.escrow import CLOCK_MARGIN_US, EscrowDesk, KeyWindow
+from headgate.regions.escrow import CLOCK_MARGIN_US, EscrowAccount, KeyWindow
 from headgate.regions.shares import shares
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ which = st.integers(0, 1_000)
 
 
 class Steps:
-    """A desk at work: what it waits for, and what the store has said."""
+    """An account at work: what it waits for, and what the store has said."""
 
-    def __init__(self, region: str, desk: EscrowDesk, work: Generator[Any, Any, Any]) -> None:
-        self.region, self.desk, self.work = region, desk, work
+    def __init__(self, region: str, account: EscrowAccount, work: Generator[Any, Any, Any]) -> None:
+        self.region, self.account, self.work = region, account, work
         self.wanted: Any = None
         self.told: Any = None
 
@@ -55,15 +55,15 @@ class EscrowMachine(RuleBasedStateMachine):
             for name, off in zip(NAMES, off_us, strict=True)
         }
         self.now_us += 2 * WINDOW_US
-        self.desks = {name: self.new_desk(name) for name in NAMES}
+        self.accounts = {name: self.new_account(name) for name in NAMES}
         self.asks: list[RightsAsk] = []
         self.grants: list[RightsGrant] = []
         self.working: list[Steps] = []
-        self.hits: list[tuple[str, EscrowDesk, KeyWindow, int, int, Any]] = []
+        self.hits: list[tuple[str, EscrowAccount, KeyWindow, int, int, Any]] = []
         self.admitted: Counter[int] = Counter()
 
-    def new_desk(self, name: str) -> EscrowDesk:
-        return EscrowDesk(
+    def new_account(self, name: str) -> EscrowAccount:
+        return EscrowAccount(
             name,
             lambda window: shares(window.limit, self.weights),
             self.stores[name].epoch,
@@ -78,23 +78,23 @@ class EscrowMachine(RuleBasedStateMachine):
 
     @rule(region=regions, cost=st.integers(1, 4))
     def send_a_hit(self, region: str, cost: int) -> None:
-        desk, window = self.desks[region], self.window_of(region)
-        self.hits.append((region, desk, window, desk.rights(window), cost, None))
+        account, window = self.accounts[region], self.window_of(region)
+        self.hits.append((region, account, window, account.rights(window), cost, None))
 
     @precondition(lambda self: self.hits)
     @rule(number=which)
     def go_on_with_a_hit(self, number: int) -> None:
         place = number % len(self.hits)
-        region, desk, window, rights, cost, counted = self.hits.pop(place)
+        region, account, window, rights, cost, counted = self.hits.pop(place)
         if counted is None:
             counted = self.stores[region].take("hot", rights, cost)
-            self.hits.append((region, desk, window, rights, cost, counted))
-        elif desk is self.desks[region] and desk.admits(window, rights, counted):
+            self.hits.append((region, account, window, rights, cost, counted))
+        elif account is self.accounts[region] and account.admits(window, rights, counted):
             self.admitted[counted.start_us] += cost
 
     @rule(region=regions, left=st.integers(0, 5))
     def ask_for_rights(self, region: str, left: int) -> None:
-        asked = self.desks[region].ask(self.window_of(region), left, self.now_us)
+        asked = self.accounts[region].ask(self.window_of(region), left, self.now_us)
         if asked is not None:
             self.asks.append(asked)
 
@@ -103,23 +103,23 @@ class EscrowMachine(RuleBasedStateMachine):
     def deliver_an_ask(self, number: int) -> None:
         """It stays where it was, so it may come again, and much later."""
         asked = self.asks[number % len(self.asks)]
-        desk = self.desks[asked.giver]
-        self.working.append(Steps(asked.giver, desk, desk.answer(asked, self.now_us)))
+        account = self.accounts[asked.giver]
+        self.working.append(Steps(asked.giver, account, account.answer(asked, self.now_us)))
 
     @precondition(lambda self: self.grants)
     @rule(number=which)
     def deliver_a_grant(self, number: int) -> None:
         grant = self.grants[number % len(self.grants)]
         region = grant.ask.asker
-        desk = self.desks[region]
-        self.working.append(Steps(region, desk, desk.take_in(grant, self.now_us)))
+        account = self.accounts[region]
+        self.working.append(Steps(region, account, account.take_in(grant, self.now_us)))
 
     @precondition(lambda self: self.working)
     @rule(number=which)
     def go_on_with_a_step(self, number: int) -> None:
         place = number % len(self.working)
         steps = self.working[place]
-        if steps.desk is not self.desks[steps.region]:
+        if steps.account is not self.accounts[steps.region]:
             del self.working[place]  # The node has died.
             return
         if steps.wanted is not None:
@@ -135,7 +135,7 @@ class EscrowMachine(RuleBasedStateMachine):
 
     @rule(region=regions)
     def kill_a_node(self, region: str) -> None:
-        self.desks[region] = self.new_desk(region)
+        self.accounts[region] = self.new_account(region)
 
     @rule(region=regions, off_us=st.integers(-1_000_000, 1_000_000))
     def empty_a_store(self, region: str, off_us: int) -> None:
@@ -145,7 +145,7 @@ class EscrowMachine(RuleBasedStateMachine):
     def read_the_records(self, region: str) -> None:
         store, window = self.stores[region], self.window_of(region)
         total = store.records.get(window.name, 0)
-        self.desks[region].learn(window, store.epoch.id, total)
+        self.accounts[region].set_recorded_total(window, store.epoch.id, total)
 
     @rule(us=st.sampled_from((1, 100_000, 2_000_000, WINDOW_US)))
     def wait(self, us: int) -> None:

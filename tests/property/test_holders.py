@@ -1,4 +1,4 @@
-"""Slots are counted as by a plain dict that is gone through every time, whatever their TTLs and however many there are."""
+"""Slots are counted as by a plain dict that is gone through every time, whatever their TTLs and their number."""
 
 from __future__ import annotations
 

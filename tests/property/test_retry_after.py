@@ -43,7 +43,7 @@ def assert_tight(limit: Limit, state: State, now_us: int, cost: int) -> None:
 
 @pytest.mark.parametrize("name", TIGHT)
 @given(data=st.data())
-def test_a_retry_passes_when_told_and_not_before(name: str, data: st.DataObject) -> None:
+def test_a_retry_passes_at_retry_after_and_not_before(name: str, data: st.DataObject) -> None:
     """For any state, also one that was forced over its limit, and any cost."""
     story = data.draw(stories(LIMITS[name], "take", "take", "force"))
     limit = story.limit

@@ -1,7 +1,7 @@
 """Several editors of one tree, dying and losing answers anywhere: the rules are always what the history says.
 
-Every change that was made is in the history once, no change that was refused is, and at any moment a reader sees exactly
-what all complete changes, one after the other, lead to.
+Every change that was made is in the history once, no change that was refused is, and at any moment a reader sees
+exactly what all complete changes, one after the other, lead to.
 """
 
 import json

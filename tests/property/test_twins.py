@@ -145,7 +145,7 @@ def test_backoff_under_pressure_equals_its_twin(story: Story) -> None:
 
 
 @given(data=st.data())
-def test_adaptive_equals_its_twin_whoever_is_chosen(data: st.DataObject) -> None:
+def test_adaptive_equals_its_twin_for_every_choice(data: st.DataObject) -> None:
     """The choice may change at any moment; the state is the same for all choices."""
     story = data.draw(stories(LIMITS["adaptive"], "take", "take", "peek", "force", "refund"))
     one = story.limit

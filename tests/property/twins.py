@@ -1,13 +1,13 @@
 """A slow and obvious twin of each algorithm, to hold the fast ones against.
 
-A twin keeps what happened as a plain list of charges and works every answer out from that list, from
-the definition, without an idea of speed: it sums over all charges, counts in fractions, walks from
-window to window, and finds `retry_after_us` by looking for the first microsecond that fits.
+A twin keeps what happened as a plain list of charges and works every answer out from that list, from the definition,
+without an idea of speed: it sums over all charges, counts in fractions, walks from window to window, and finds
+`retry_after_us` by looking for the first microsecond that fits.
 
-Where the clock steps back, a twin has a time of its own, `time_us`: the latest moment that it has written. It never runs
-backwards, as long as it is ahead of now by no more than `max_lead_us`: what happens then happens at that time, and the answers'
-times are counted from now. A time further ahead is cut to now, with everything that is ahead of now. All of this is in `Twin`;
-what the twins themselves are told is when something happens, and that never runs backwards.
+Where the clock steps back, a twin has a time of its own, `time_us`: the latest moment that it has written. It never
+runs backwards, as long as it is ahead of now by no more than `max_lead_us`: what happens then happens at that time, and
+the answers' times are counted from now. A time further ahead is cut to now, with everything that is ahead of now. All
+of this is in `Twin`; what the twins themselves are told is when something happens, and that never runs backwards.
 """
 
 from __future__ import annotations
@@ -286,7 +286,8 @@ class SlidingWindowTwin(Counting):
         # At most 2**20 steps of whole microseconds, and no more than make limit * steps 2**51.
         most_steps = min(2**20, 2**51 // limit) if limit else 2**20
         least_us = ceil(Fraction(window_us, most_steps))
-        # A step that divides the window is better, if it is at most a sixteenth longer and has four digits before its zeros.
+        # A step that divides the window is better, if it is at most a sixteenth longer and has four digits before its
+        # zeros.
         grain = max(1, 10 ** (floor(log10(least_us)) - 3)) if least_us >= 1_000 else 1
         round_ones = range(ceil(Fraction(least_us, grain)) * grain, least_us * 17 // 16 + 1, grain)
         whole = [one for one in (least_us, *round_ones) if window_us % one == 0]

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: what killed processes leave behind, and that nobody removes what another still writes."""
+"""Files that are replaced as a whole: what killed processes leave, and that nobody removes what is being written."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate._atomic_file import PART, replace_file, write_beside
+from headgate._atomic_file import PART, replace_file, write_part
 from tests.servers.process import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -66,7 +66,7 @@ def test_what_a_killed_save_left_goes_with_the_next_one(
 
 
 def test_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    with write_beside(tmp_path / "file", b"x"):
+    with write_part(tmp_path / "file", b"x"):
         assert len(parts(tmp_path)) == 1
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "folder").mkdir()

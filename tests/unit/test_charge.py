@@ -21,7 +21,7 @@ def test_text_a_rate_and_a_limit_say_the_same() -> None:
     assert as_text.limits == as_rate.limits == Charge("a", limit).limits == (limit,)
 
 
-def test_a_calendar_window_is_a_limit_as_well() -> None:
+def test_a_calendar_window_is_a_limit_too() -> None:
     limit = CalendarWindow(5, Calendar("month"))
     assert Charge("a", limit).limits == (limit,)
 
@@ -57,7 +57,7 @@ def test_a_charge_of_another_kind_is_the_same_otherwise() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_charge_is_refused_when_it_is_made(
+def test_an_invalid_charge_is_refused_when_it_is_created(
     arguments: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words.replace("(", r"\(")):

@@ -45,6 +45,18 @@ def test_what_is_too_large_or_too_wide_is_found(tmp_path: Path) -> None:
     ]
 
 
+def test_wide_lines_of_tests_are_found_but_for_those_of_a_text(tmp_path: Path) -> None:
+    wide = "x" * 121
+    write(
+        tmp_path, "tests/test_one.py", f'"""Prose.\n\n{wide}\n"""\n\nPRINTED = """\n{wide}\n"""\n'
+    )
+    write(tmp_path, "bench/one.py", f"# {wide}\n")
+    assert problems(tmp_path) == [
+        "tests/test_one.py:3: 121 columns; 120 are the most",
+        "bench/one.py:1: 123 columns; 120 are the most",
+    ]
+
+
 def test_a_full_room_is_found(tmp_path: Path) -> None:
     for number in range(9):
         write(tmp_path, f"src/headgate/service/m{number}.py", "")
@@ -57,4 +69,16 @@ def test_a_class_name_that_means_two_things_is_found(tmp_path: Path) -> None:
     write(tmp_path, "src/headgate/two.py", "class Answer: ...\n")
     assert problems(tmp_path) == [
         "class Answer is defined 2 times: src/headgate/one.py, src/headgate/two.py"
+    ]
+
+
+def test_lines_that_twins_have_in_common_are_counted(tmp_path: Path) -> None:
+    """`async` and `await` make no difference, and imports do not count."""
+    imports = "".join(f"import m{number}\n" for number in range(40))
+    body = "".join(f"    await call({number})\n" for number in range(9))
+    awaiting = f"{imports}async def acquire() -> None:\n{body}"
+    write(tmp_path, "src/headgate/held_async.py", awaiting)
+    write(tmp_path, "src/headgate/held.py", awaiting.replace("async ", "").replace("await ", ""))
+    assert problems(tmp_path) == [
+        "src/headgate/held.py: 5 runs of 6 lines are in held_async.py, too; write them once, 4 are the most"
     ]

@@ -76,7 +76,7 @@ def test_it_leaves_the_answer_to_others_that_know_better() -> None:
     assert Decision("k", LIMIT, ALLOWED) == ANY
 
 
-def test_it_tells_what_it_is_made_of() -> None:
+def test_each_property_reports_one_fact() -> None:
     """Each name says one thing about the limit, the answer or the context."""
     reserved = "a reservation"
     context = Context("cache", degraded=True, rule="rule", token=reserved)
@@ -114,7 +114,7 @@ def test_nothing_limits_what_was_not_asked() -> None:
     assert decision.algorithm == "none"
 
 
-def test_several_limits_are_told_in_order() -> None:
+def test_several_limits_are_listed_in_order() -> None:
     """The one with the least left speaks for all of them."""
     decision = several()
     assert [one.key for one in decision.rules] == ["a", "b", "c"]

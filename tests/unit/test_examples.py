@@ -49,8 +49,9 @@ def test_pictures_are_those_that_are_drawn_and_stay_small() -> None:
 
 def test_pictures_of_faults_are_those_that_are_shown() -> None:
     """They are measured, by `make faults`; nothing here can draw them again."""
-    page = (DOCS / "explanation" / "reliability.md").read_text("utf-8")
-    shown = re.findall(r"\(pictures/([\w.-]+)\)", page)
+    pages = [DOCS / "explanation" / name for name in ("reliability.md", "regions.md")]
+    text = "".join(page.read_text("utf-8") for page in pages)
+    shown = re.findall(r"\(pictures/([\w.-]+)\)", text)
     assert sorted(shown) == [path.name for path in OF_FAULTS]
 
 

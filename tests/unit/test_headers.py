@@ -74,7 +74,7 @@ def test_of_several_limits_only_the_one_that_never_passes_has_no_time() -> None:
     assert not any(line.startswith(("retry-after", "x-ratelimit-reset")) for line in found)
 
 
-def test_a_rule_that_is_only_tried_out_is_not_told() -> None:
+def test_a_shadow_rule_is_left_out_of_the_headers() -> None:
     charges = [
         Charge("a", "5/10s", rule="x"),
         Charge("a", "1/hour", rule="trial", kind=ChargeKind.SHADOW),
@@ -116,7 +116,7 @@ def test_a_percent_sign_in_a_rule_is_only_a_sign() -> None:
     assert lines(decision)[1] == 'ratelimit-policy: "50%d";q=5;w=60'
 
 
-def test_several_limits_are_all_told_and_the_trio_is_about_the_one_that_spoke() -> None:
+def test_several_limits_are_all_listed_and_the_trio_describes_the_deciding_one() -> None:
     engine = MemoryEngine(clock=ManualClock(NOW))
     limiter = Limiter(engine)
     charges = [Charge("a", "5/10s", rule="x"), Charge("a", "2/hour", rule="y")]
@@ -159,7 +159,7 @@ def test_rules_that_share_a_limit_do_not_drive_each_other_out(
     assert learnt == ["one", "other"]
 
 
-def test_a_reset_is_told_by_the_clock_of_the_store() -> None:
+def test_a_reset_time_uses_the_clock_of_the_store() -> None:
     decision = Limiter().hit("k", "5/minute")
     here, there = (
         int(
@@ -187,7 +187,7 @@ def test_pairs_say_the_same_as_lines() -> None:
     assert header_pairs(UNMATCHED) == []
 
 
-def test_a_decision_tells_its_headers_to_any_framework() -> None:
+def test_a_decision_gives_its_headers_to_any_framework() -> None:
     limiter = Limiter(clock=ManualClock(NOW))
     assert limiter.hit("k", "1/10s").headers() == {
         "RateLimit-Policy": '"default";q=1;w=10',

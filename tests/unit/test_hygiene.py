@@ -1,4 +1,4 @@
-"""The tests themselves: each one asserts something, none waits without a reason, and none needs a port that may be taken."""
+"""The tests themselves: each asserts something, none waits without a reason, none needs a port that may be taken."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ROOT: Final = Path(__file__).parents[2]
 CODE: Final = (*sorted((ROOT / "tests").rglob("*.py")), ROOT / "conftest.py")
 WITH_ASSERTS: Final = (*CODE, *sorted((ROOT / "src/headgate/testing").rglob("*.py")))
 TESTS: Final = tuple(path for path in CODE if path.name.startswith("test_"))
-ASSERTING: Final = frozenset({"pytest.raises", "pytest.warns", "pytest.fail"})
-"""What fails a test by itself."""
+ASSERTING: Final = frozenset({"pytest.raises", "pytest.warns", "pytest.fail", "expect"})
+"""What fails a test by itself; `expect` is Playwright's."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -85,17 +85,29 @@ def imported(tree: ast.Module) -> frozenset[str]:
     )
 
 
+def classes_of(tree: ast.Module) -> frozenset[str]:
+    return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+
+
 @cache
 def asserting_names() -> dict[Path, frozenset[str]]:
-    """For each module the functions that assert: its own, and those that it imports."""
+    """For each module the functions that assert: its own, those that it imports, and methods of classes it imports."""
     modules = {path: uses_of(tree_of(path)) for path in WITH_ASSERTS}
     shared = {path: imported(tree_of(path)) for path in WITH_ASSERTS}
+    classes = {path: classes_of(tree_of(path)) for path in WITH_ASSERTS}
     names = dict.fromkeys(modules, ASSERTING)
     while True:
         anywhere = frozenset().union(*names.values())
+        methods = {
+            path: frozenset(name for name in found if name.startswith("."))
+            for path, found in names.items()
+        }
         grown = {
             path: names[path]
             | (anywhere & shared[path])
+            | frozenset().union(
+                *(methods[other] for other in modules if classes[other] & shared[path])
+            )
             | {
                 one.name
                 for one in functions
@@ -210,7 +222,7 @@ def test_a_service_on_the_usual_port_is_found() -> None:
         ("/run/socket", False),
     ],
 )
-def test_a_fixed_port_is_told_from_a_drawn_one(address: object, fixed: bool) -> None:  # noqa: FBT001
+def test_a_fixed_port_is_distinguished_from_a_drawn_one(address: object, fixed: bool) -> None:  # noqa: FBT001
     assert fixed_ports.is_fixed(address) is fixed
 
 

@@ -30,7 +30,7 @@ class TestWaitingIsExact:
             ("4/calendar day", "fixed_window"),
         ],
     )
-    def test_the_default_algorithm_is_told_wherever_a_limit_is_shown(
+    def test_the_default_algorithm_is_named_wherever_a_limit_is_shown(
         self, rate: str, algorithm: str
     ) -> None:
         limit = Limiter().limit("api", rate)
@@ -259,7 +259,7 @@ class TestSharedCounts:
             record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
         ]
 
-    def test_it_is_told_once_for_a_limiter(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_it_is_logged_once_per_limiter(self, caplog: pytest.LogCaptureFixture) -> None:
         limiter = Limiter()
         limiter.hit("user:42", "5/minute")
         limiter.hit("user:42", "9/minute")
@@ -272,9 +272,7 @@ class TestSharedCounts:
         Limiter().limit("a", "1/hour")
         assert len(self.warnings(caplog)) == 1
 
-    def test_awaited_and_bound_limits_are_told_of_too(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_async_and_bound_limits_are_covered_too(self, caplog: pytest.LogCaptureFixture) -> None:
         async def main() -> None:
             limiter = AsyncLimiter()
             await limiter.hit("a", "5/minute")
@@ -303,19 +301,19 @@ class TestSharedCounts:
 
     def test_looking_ends_and_remembers_little(self) -> None:
         limiter = Limiter()
-        sharing = limiter._sharing
-        sharing._left = 10_000
+        shared = limiter._shared_counts
+        shared._left = 10_000
         limiter.hit("a", "5/minute")
         limiter.hit("b", "6/minute")
         watched = limiter._bound[None]["6/minute"]
         for number in range(12_000):
             limiter.hit(f"user:{number}", f"{5 + number % 2}/minute")
-            assert len(sharing._keys) <= 4_096
-        assert sharing._left == 0
+            assert len(shared._keys) <= 4_096
+        assert shared._left == 0
         assert limiter._bound[None]["6/minute"] is not watched
         for number in range(10_000):
             limiter.hit("c", f"{number + 1}/{number + 1000} ms")
-            assert len(sharing._first) <= 4_096
+            assert len(shared._first) <= 4_096
 
 
 def test_a_limiter_remembers_a_bounded_number_of_limits() -> None:

@@ -111,7 +111,7 @@ class TestGolden:
         assert str(caught.value) == "Rate limit exceeded for key 'igdb:api'"
         assert (caught.value.key, caught.value.retry_after) == ("igdb:api", 1.0)
 
-    def test_check_after_three_tells_without_taking(self, limiter: Limiter) -> None:
+    def test_check_after_three_hits_takes_nothing(self, limiter: Limiter) -> None:
         igdb = limiter.limit("igdb:api", "4/second", algorithm="sliding_log")
         for _ in range(3):
             igdb.acquire()
@@ -166,7 +166,7 @@ class TestHit:
         assert [one.remaining for one in answers[2].rules] == [0, 1]
         assert answers[2].limit == 2
 
-    def test_a_cost_that_never_fits_is_told_apart(self, limiter: Limiter) -> None:
+    def test_a_cost_that_never_fits_is_marked_as_such(self, limiter: Limiter) -> None:
         decision = limiter.hit("k", "5/minute", cost=6)
         assert (decision.never, decision.retry_after) == (True, math.inf)
         assert limiter.check("k", "5/minute", cost=5)
@@ -235,7 +235,7 @@ class TestAcquire:
             starts.append(clock.now_us())
         assert [start - starts[0] for start in starts] == [0, 100_000, 200_000, 300_000]
 
-    def test_a_wait_that_is_over_is_not_told_again(self, limiter: Limiter) -> None:
+    def test_a_completed_wait_leaves_nothing_to_wait_for(self, limiter: Limiter) -> None:
         """The units are there when `acquire` returns, so there is nothing left to wait for."""
         limit = limiter.limit("k", "10/second burst 1")
         limit.acquire()
@@ -319,7 +319,7 @@ class TestContextManagerAndDecorator:
         with pytest.raises(RateLimitExceeded), limit:
             pytest.fail("the block must not be entered")
 
-    def test_what_is_no_function_is_not_decorated(self, limiter: Limiter) -> None:
+    def test_only_functions_can_be_decorated(self, limiter: Limiter) -> None:
         thing: Any = 5
         with pytest.raises(UsageError, match="a limit decorates a function, not 5"):
             limiter.limit("k", "1/s")(thing)
@@ -484,7 +484,7 @@ class TestFailingSettlement:
                 reservation.settle(20)
         assert engine.asked.count("settle") == 1
 
-    def test_a_cost_that_could_not_be_told_is_told_on_leaving(self) -> None:
+    def test_a_cost_that_could_not_be_settled_is_settled_on_leaving(self) -> None:
         """The failure that ends the block is no reason to give everything back."""
         engine = Failing()
         limit = Limiter(engine).limit("llm", "100/hour")
@@ -691,7 +691,7 @@ class TestConcurrency:
         with pytest.raises(UsageError, match="ttl"):
             limiter.concurrency("reports", 1).slot(ttl=ttl)
 
-    def test_the_time_to_live_is_told_in_seconds(self, limiter: Limiter) -> None:
+    def test_an_invalid_ttl_is_reported_in_seconds(self, limiter: Limiter) -> None:
         with pytest.raises(UsageError, match=r"between 0\.001 and 86400 s, not 90000"):
             limiter.concurrency("reports", 1).slot(ttl=90_000)
 

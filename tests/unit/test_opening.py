@@ -170,7 +170,7 @@ def test_event_loops_that_ended_are_let_go() -> None:
 
 
 @pytest.mark.parametrize("make", [Limiter, AsyncLimiter])
-def test_what_is_no_logger_is_refused(make: Any) -> None:
+def test_an_invalid_logger_is_refused(make: Any) -> None:
     for wrong in ("app.limits", 0, print):
         with pytest.raises(UsageError, match=r"a logger must be a logging\.Logger, not"):
             make(logger=wrong)
@@ -178,7 +178,7 @@ def test_what_is_no_logger_is_refused(make: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", [None, 42, object(), ["redis://localhost"]])
-def test_what_is_no_engine_is_refused(engine: Any) -> None:
+def test_an_invalid_engine_is_refused(engine: Any) -> None:
     for kind in (Limiter, AsyncLimiter):
         with pytest.raises(UsageError, match="an engine must be a URL"):
             kind(engine)

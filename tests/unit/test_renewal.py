@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headgate import AsyncLimiter, Limiter, MemoryEngine
 from headgate.engines.base import Awaited
+from tests.servers.fixtures import installed
 from tests.servers.process import wait_until
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Callable
+
+    from tests.servers.redis import RedisServer
 
 TTL = 0.15
 """Renewals happen in real time; this is short, and long enough for a busy machine."""
@@ -59,7 +65,7 @@ def test_the_same_holds_under_asyncio(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("a slot of 'torn' expired while it was held") == 1
 
 
-def test_a_slot_that_nobody_knows_any_more_expires() -> None:
+def test_a_forgotten_slot_expires() -> None:
     """Its `with` block was torn apart, so that it was never let go."""
     limiter = Limiter()
     slots = limiter.concurrency("key", 1)
@@ -122,3 +128,66 @@ def test_a_late_release_of_a_task_leaves_the_next_holder_alone() -> None:
         return held, (await slots.stats()).remaining
 
     assert asyncio.run(main()) == (0, 1)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def url(request: pytest.FixtureRequest) -> str:
+    if request.param == "memory":
+        return "memory://"
+    servers: Callable[[str], RedisServer] = request.getfixturevalue("redis_servers")
+    with installed():
+        server = servers("redis-7.0")
+    server.flush()
+    return f"{server.url}?deadline=10"
+
+
+def test_a_release_by_another_thread_does_nothing_before_the_slot_is_held(url: str) -> None:
+    """Else nobody could release it afterwards, and it would be renewed for as long as the process runs."""
+    with Limiter(url) as limiter:
+        slots = limiter.concurrency("jobs", 1)
+        other, slot = slots.slot().acquire(), slots.slot(timeout=30)
+        waiting = threading.Thread(target=slot.acquire)
+        waiting.start()
+        wait_until(lambda: bool(slot._user), "the other thread waits for the slot")
+        slot.release()
+        other.release()
+        waiting.join()
+        assert slots.stats().count == 1
+        assert limiter._renewer._due
+        slot.release()
+        assert slots.stats().count == 0
+        assert not limiter._renewer._due
+
+
+def test_a_release_by_another_task_does_nothing_before_the_slot_is_held(url: str) -> None:
+    async def main() -> list[int]:
+        async with AsyncLimiter(url) as limiter:
+            slots = limiter.concurrency("jobs", 1)
+            other, slot = await slots.slot().acquire(), slots.slot(timeout=30)
+            waiting = asyncio.create_task(slot.acquire())
+            await asyncio.sleep(0)  # One turn of the loop, in which it begins.
+            await slot.release()
+            await other.release()
+            await waiting
+            held = (await slots.stats()).count
+            await slot.release()
+            return [held, (await slots.stats()).count]
+
+    assert asyncio.run(main()) == [1, 0]
+
+
+def test_a_task_that_is_cancelled_while_it_acquires_holds_nothing(url: str) -> None:
+    async def main() -> int:
+        async with AsyncLimiter(url) as limiter:
+            slots = limiter.concurrency("jobs", 1)
+            slot = slots.slot(timeout=30)
+            acquiring = asyncio.create_task(slot.acquire())
+            await asyncio.sleep(0)  # One turn of the loop, in which it is sent.
+            acquiring.cancel()
+            await slot.release()
+            await asyncio.wait([acquiring])
+            left = (await slots.stats()).count
+            async with slot:  # And the object can be used again.
+                return left
+
+    assert asyncio.run(main()) == 0

@@ -70,7 +70,9 @@ def test_without_being_settled_all_estimates_stay(limiter: Limiter) -> None:
 
 
 @pytest.mark.parametrize("actual", [(), (1,), (1, 2, 3)])
-def test_one_cost_is_told_for_each_charge(limiter: Limiter, actual: tuple[int, ...]) -> None:
+def test_each_charge_is_settled_with_its_own_cost(
+    limiter: Limiter, actual: tuple[int, ...]
+) -> None:
     reservation = limiter.reserve(call()).acquire()
     with pytest.raises(UsageError, match="2 numbers, one for each of its charges"):
         reservation.settle(*actual)

@@ -127,7 +127,7 @@ def test_a_request_that_no_rule_is_about_passes_and_says_so() -> None:
     assert repr(decision) == "<Decision allowed: no limit applied>"
 
 
-def test_shadows_are_reported_and_deny_nobody() -> None:
+def test_shadows_are_reported_and_deny_no_request() -> None:
     both = Both(rule("shadow", 1, shadow=True), rule("real", 3))
     decisions = [both.decide() for _ in range(4)]
     assert [decision.allowed for decision in decisions] == [True, True, True, False]
@@ -292,7 +292,7 @@ def test_when_the_engine_fails(
     assert [one.rule for one in decision.rules] == [f"r{i}" for i in range(len(says))]
 
 
-def test_a_shadow_denies_nobody_when_the_engine_fails_either() -> None:
+def test_a_shadow_denies_no_request_even_if_the_engine_fails() -> None:
     shadow = rule("shadow", shadow=True, on_error="closed")
     with Limiter(
         f"redis://127.0.0.1:{free_ports(1)[0]}?deadline=0.05", rules=rule_set(shadow)

@@ -56,13 +56,13 @@ class Agreement:
         """The choice of the scope itself, as last heard from the store."""
         return self._choices.get(scope, FIRST_CHOICE)
 
-    def heard(self, agreed: Mapping[str, Choice]) -> None:
+    def update_all(self, agreed: Mapping[str, Choice]) -> None:
         """Take all choices that the store holds."""
         self._stored_epochs = {scope: choice.epoch for scope, choice in agreed.items()}
         for scope, choice in agreed.items():
             self._accept(scope, choice)
 
-    def answered(self, scope: str, stored: Choice) -> None:
+    def update(self, scope: str, stored: Choice) -> None:
         """Take the store's choice for one scope: its answer to a proposal."""
         self._stored_epochs[scope] = stored.epoch
         self._accept(scope, stored)
@@ -78,7 +78,7 @@ class Agreement:
             if wanted is not current:
                 yield Proposal(scope, stored, wanted)
 
-    def pinned(
+    def pin_proposal(
         self,
         scope: str,
         algorithm: str,
@@ -92,12 +92,12 @@ class Agreement:
         choice = pin(self.known(scope), algorithm, now_us, by, reason, until_us=until_us)
         return self._proposed(scope, choice)
 
-    def unpinned(self, scope: str, now_us: int) -> Proposal | None:
+    def unpin_proposal(self, scope: str, now_us: int) -> Proposal | None:
         """The proposal that unpins; `None` if nothing is pinned."""
         current = self.known(scope)
         return self._proposed(scope, unpin(current, now_us)) if current.pinned else None
 
-    def keep(self, scopes: Collection[str]) -> None:
+    def keep_only(self, scopes: Collection[str]) -> None:
         """Keep only these scopes and the overall one: the rules have changed."""
         self._watched = frozenset({OVERALL, *scopes})
         for scope in self._choices.keys() - self._watched:

@@ -103,18 +103,18 @@ class AdaptiveControl:
     ) -> ChoiceProposal:
         """The proposal that pins an algorithm; see `Board.propose`."""
         agreement = self.agreement
-        wanted = agreement.pinned(rule, algorithm, now_us, by, reason, until_us=until_us)
+        wanted = agreement.pin_proposal(rule, algorithm, now_us, by, reason, until_us=until_us)
         return stored_proposal(wanted)
 
     def unpin(self, rule: str, now_us: int) -> ChoiceProposal | None:
         """The proposal that unpins; `None` if nothing is pinned."""
-        proposal = self.agreement.unpinned(rule, now_us)
+        proposal = self.agreement.unpin_proposal(rule, now_us)
         return None if proposal is None else stored_proposal(proposal)
 
-    def keep(self, rules: Collection[str]) -> None:
+    def keep_only(self, rules: Collection[str]) -> None:
         """The rules have changed to these."""
-        self.monitor.keep(rules)
-        self.agreement.keep(rules)
+        self.monitor.keep_only(rules)
+        self.agreement.keep_only(rules)
         self._follow()
 
     def strips(self, second: int) -> Mapping[str, SecondCounts]:
@@ -124,10 +124,12 @@ class AdaptiveControl:
         found.pop(OVERALL, None)
         return found
 
-    def heard(self, pulled: BoardPull, last: int) -> Iterator[ChoiceProposal]:
+    def process_pull(self, pulled: BoardPull, last: int) -> Iterator[ChoiceProposal]:
         """Take what the store says, and return the proposals."""
         if pulled.agreed is not None:
-            self.agreement.heard({scope: from_bytes(*one) for scope, one in pulled.agreed.items()})
+            self.agreement.update_all(
+                {scope: from_bytes(*one) for scope, one in pulled.agreed.items()}
+            )
             self._follow()
         lives = (
             {**pulled.scopes.get(life, {}), OVERALL: counts.strip}
@@ -137,9 +139,9 @@ class AdaptiveControl:
         for proposal in list(self.agreement.proposals(self.rates, pulled.now_us)):
             yield stored_proposal(proposal)
 
-    def answered(self, scope: str, stored: StoredChoice) -> None:
+    def process_answer(self, scope: str, stored: StoredChoice) -> None:
         """Take the store's answer to a proposal."""
-        self.agreement.answered(scope, from_bytes(*stored))
+        self.agreement.update(scope, from_bytes(*stored))
         self._follow()
 
     def _follow(self) -> None:

@@ -48,7 +48,7 @@ class CountedChoices(Choices, Protocol):
 class CountingGuard(Guard):
     """Counts decisions under adaptive limits."""
 
-    about: ClassVar[type[Limit] | None] = Adaptive
+    limit_type: ClassVar[type[Limit] | None] = Adaptive
 
     def __init__(self, choices: CountedChoices) -> None:
         self._choices = choices
@@ -84,7 +84,7 @@ class CountingGuard(Guard):
 class ChoosingGuard(Guard):
     """Asks for the variant that decides now."""
 
-    about: ClassVar[type[Limit] | None] = Adaptive
+    limit_type: ClassVar[type[Limit] | None] = Adaptive
 
     def __init__(self, choices: Choices) -> None:
         self._choices = choices
@@ -100,7 +100,7 @@ class ChoosingGuard(Guard):
         charges = tuple(
             ReadyCharge(
                 one.key,
-                tuple(self.asked_for(limit, one.rule) for limit in one.limits),
+                tuple(self.current_limit(limit, one.rule) for limit in one.limits),
                 one.cost,
                 one.kind,
                 one.rule,
@@ -109,8 +109,8 @@ class ChoosingGuard(Guard):
         )
         return request._replace(charges=charges)
 
-    def asked_for(self, limit: Limit, rule: str | None) -> Limit:
-        """See `Guard.asked_for`."""
+    def current_limit(self, limit: Limit, rule: str | None) -> Limit:
+        """See `Guard.current_limit`."""
         if not isinstance(limit, Adaptive):
             return limit
         return variants_of(limit)[self._choices.chosen(limit, rule).index]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from .._fork import remember
+from .._fork import reset_after_fork
 from ..algorithms.adaptive import CANDIDATES
 from ..board.model import Totals
 from ..board.traffic import SecondBuckets, TrafficRates, figures_of, last_seconds
@@ -38,7 +38,7 @@ class LocalChooser(TrafficCount):
     """Chooses the variant of one `Adaptive` limit. Call `index_at` before each decision, and `add` after it."""
 
     __slots__ = (
-        *("__weakref__", "_buckets", "_second", "_turning", "began_us", "choice", "ends_us"),
+        *("__weakref__", "_buckets", "_second", "_lock", "began_us", "choice", "ends_us"),
         *("index", "rates", "thresholds"),
     )
 
@@ -53,25 +53,25 @@ class LocalChooser(TrafficCount):
         self.rates = TrafficRates(0.0, 0.0, 0.0)
         """Rates of the last ten seconds."""
         self.began_us = self.ends_us = 0
-        """The second for which `index` holds; a hot path compares them itself, and calls `turn` outside of it."""
+        """The second for which `index` holds; a hot path compares them itself, and calls `end_second` outside of it."""
         self._buckets = SecondBuckets()
         self._second = -1
-        self._turning = Lock()
-        remember(self)
+        self._lock = Lock()
+        reset_after_fork(self)
 
     def after_fork(self) -> None:
         """Called in a child: another thread may have held the lock."""
-        self._turning = Lock()
+        self._lock = Lock()
 
     def index_at(self, now_us: int) -> int:
         """The variant to ask now."""
         if not self.began_us <= now_us < self.ends_us:
-            self.turn(now_us)
+            self.end_second(now_us)
         return self.index
 
-    def turn(self, now_us: int) -> None:
+    def end_second(self, now_us: int) -> None:
         """A new second has begun: close the previous ones, and choose."""
-        with self._turning:
+        with self._lock:
             second, totals = now_us // US_PER_SECOND, Totals(self.requests, self.denied)
             if second == self._second:
                 return  # Another thread was faster.
@@ -130,6 +130,6 @@ class LocalAdaptive:
         def on_ask(_key: str, _cost: int) -> None:
             at_us = now_us()
             if not chooser.began_us <= at_us < chooser.ends_us:
-                chooser.turn(at_us)
+                chooser.end_second(at_us)
 
         return on_ask

@@ -70,7 +70,7 @@ class Monitor:
             buckets.begin(Totals(), self._noted)
         return made
 
-    def keep(self, scopes: Collection[str]) -> None:
+    def keep_only(self, scopes: Collection[str]) -> None:
         """Forget all scopes but these and the overall one: the rules have changed."""
         for scope in self._counts.keys() - {OVERALL, *scopes}:
             del self._counts[scope], self._buckets[scope]

@@ -204,7 +204,7 @@ def _reason(before: str, wanted: str, rates: TrafficRates, thresholds: Threshold
     if over:
         return over
     if not rates.burst_ratio:
-        return "too few requests to tell a burst"
+        return "too few requests to detect a burst"
     return (
         f"the burst ratio fell to {rates.burst_ratio:.1f}, below {thresholds.leave_burst_ratio:g}"
     )

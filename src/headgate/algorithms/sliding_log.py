@@ -32,6 +32,8 @@ from .base import (
 )
 
 Log = tuple[list[int], int, int, int]
+PARTS: Final = 4
+"""Into how many parts of its window a coarse log divides time."""
 EMPTY: Final[Log] = ([], 0, 0, 0)
 
 
@@ -157,6 +159,24 @@ class SlidingLog(Limit):
                 kept += (came_us, left)
         kept += (at_us, 0)
         return (kept, 0, len(kept), total - given) if given else state, given
+
+    def coarser(self, state: Log) -> Log:
+        """The same units in a handful of entries, for when there is no memory to be exact.
+
+        What came in the same quarter of a window counts as if all of it had come with the last of it. So the log is
+        stricter, and never admits more.
+        """
+        entries, start, end, total = state
+        part_us = self.window_us // PARTS or 1
+        kept: list[int] = []
+        for i in range(start, end, 2):
+            at_us, cost = entries[i], entries[i + 1]
+            if kept and kept[-2] // part_us == at_us // part_us:
+                kept[-2] = at_us
+                kept[-1] += cost
+            else:
+                kept += (at_us, cost)
+        return kept, 0, len(kept), total
 
     def _used(self, state: Log | None, at_us: int) -> int:
         return self._current(state, at_us)[3]

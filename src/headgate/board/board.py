@@ -44,7 +44,7 @@ MAX_KEPT: Final = 10_000
 """The maximum number of per-key limits, overrides and bans: every node holds them all."""
 PROPOSALS: Final = 10
 """How often a pin is proposed again when another node was faster."""
-JUST_AFTER_US: Final = 20_000
+SECOND_GRACE_US: Final = 20_000
 """How long after the end of a second it is counted, in case a timer fires early."""
 
 
@@ -110,7 +110,7 @@ class Board:
 
     def until_beat_us(self) -> int:
         """Microseconds until the current second is over and the next beat is due."""
-        return US_PER_SECOND - (self.now_us() - JUST_AFTER_US) % US_PER_SECOND
+        return US_PER_SECOND - (self.now_us() - SECOND_GRACE_US) % US_PER_SECOND
 
     async def start(self) -> None:
         """Join the board, and send heartbeats until `stop`. It starts even if the store is down."""
@@ -206,7 +206,7 @@ class Board:
             if proposal is None:
                 return
             stored = await self._store.agree(proposal)
-            control.answered(proposal.scope, stored)
+            control.process_answer(proposal.scope, stored)
             if stored == proposal.choice:
                 return
         raise EngineError("other nodes keep changing the choice; try again", transient=True)
@@ -260,15 +260,15 @@ class Board:
         self._agreed_revision = pulled.agreed_revision
         last = pulled.now_us // US_PER_SECOND - 1 - self._store.lag_seconds
         try:
-            for proposal in control.heard(pulled, last):
-                control.answered(proposal.scope, await self._store.agree(proposal))
+            for proposal in control.process_pull(pulled, last):
+                control.process_answer(proposal.scope, await self._store.agree(proposal))
         except EngineError as error:
             self._failed(error)  # The next beat shows whether it was carried out.
             self._agreed_revision = ""
 
     def _last_second(self) -> int:
         """The last complete second, by the store's clock."""
-        return (self.now_us() - JUST_AFTER_US // 2) // US_PER_SECOND - 1
+        return (self.now_us() - SECOND_GRACE_US // 2) // US_PER_SECOND - 1
 
     async def _lists_named(self, name: str) -> dict[str, bytes]:
         try:

@@ -4,7 +4,7 @@ An exchange is one transaction. It writes this node's part and reads all nodes' 
 choices have a revision each; the transaction compares both with what the node knows, and reads the rest only if one has
 changed. So an idle fleet costs etcd one small write per second and node.
 
-    live/node/<node>           when it was last heard of and registered, and what it says about itself
+    live/node/<node>           when it was last heard from and registered, and what it says about itself
     live/counts/<node#life>    what it has counted, in all and by rule
     live/gone                  the totals of lives that are over
     live/revision/<of what>    is written with every change of what is kept or agreed on

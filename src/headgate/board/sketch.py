@@ -74,7 +74,7 @@ class RecentKeys:
         """Count every key of a batch."""
         self._now.add(batch)
 
-    def turn(self) -> None:
+    def rotate(self) -> None:
         """Start a new period."""
         self._before, self._now = self._now, SpaceSaving(self._capacity)
 

@@ -154,8 +154,8 @@ class AlgorithmControl(Protocol):
     def strips(self, second: int) -> Mapping[str, SecondCounts]:
         """Counts by rule, up to this second."""
 
-    def heard(self, pulled: BoardPull, last: int) -> Iterable[ChoiceProposal]:
+    def process_pull(self, pulled: BoardPull, last: int) -> Iterable[ChoiceProposal]:
         """Process the store's answer and return proposals; nodes should have reported all seconds up to `last`."""
 
-    def answered(self, scope: str, stored: StoredChoice) -> None:
+    def process_answer(self, scope: str, stored: StoredChoice) -> None:
         """Process the store's answer to a proposal."""

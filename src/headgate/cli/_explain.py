@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ..algorithms import CalendarWindow, ExponentialBackoff, Limit, TokenBucket
 from ..algorithms.calendar import WEEKDAYS
 from ..rate import Rate, limits_of, span_text
+from ._formatting import approximate_duration, count, duration, iso, moment
 from ._simulation import COLUMNS, QUIET, OneLimit, Timeline, edges_of, plan_start, run
-from ._words import about, count, duration, iso, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ def _facts(rate: Rate, limit: Limit, cost: int, now_us: int) -> tuple[str, ...]:
         end_us = limit.bounds_us(now_us)[1]
         facts.append(
             f"The count restarts from zero on {moment(end_us, limit.calendar.tz)}, "
-            f"in {about(end_us - now_us)}."
+            f"in {approximate_duration(end_us - now_us)}."
         )
     return tuple(facts)
 
@@ -168,10 +168,10 @@ def _token_bucket(rate: Rate, limit: Limit, _cost: int) -> list[str]:
     assert isinstance(limit, TokenBucket)
     every_us = Fraction(limit.window_us, limit.limit)
     return [
-        f"One unit refills every {about(every_us)} until the bucket is full.",
+        f"One unit refills every {approximate_duration(every_us)} until the bucket is full.",
         (
             f"An idle key allows {count(limit.burst, 'unit')} at once; an empty bucket is full "
-            f"again after {about(every_us * limit.burst)}."
+            f"again after {approximate_duration(every_us * limit.burst)}."
         ),
         (
             f"No span of {a_window(rate)} admits more than {limit.burst + limit.limit:,}: "

@@ -16,9 +16,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from ._formatting import number, short
 from ._simulation import COLUMNS, WINDOWS
 from ._terminal import GREEN, RED
-from ._words import number, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

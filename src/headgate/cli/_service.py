@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 TIMEOUT: Final = 10.0
 MAX_TOKEN_FILE: Final = 4_096
-OUR_FAULT: Final = frozenset({400, 413, 415, 422})
+INVALID_REQUEST: Final = frozenset({400, 413, 415, 422})
 """Statuses that mean that the request was invalid."""
 NO_SUCH_ADDRESS: Final = {404: "not found", 405: "method not allowed"}
 ABOUT_ADDRESSES: Final = frozenset({"Not Found", "the page /docs lists what there is"})
@@ -124,7 +124,7 @@ class Service:
         if status == 405 or (status == 404 and detail in ABOUT_ADDRESSES):
             detail = f"{asked}: {NO_SUCH_ADDRESS[status]}; is {self.url} the address of a Headgate service?"
         message = str(detail or f"{self.url} answered with {status}")
-        if status in OUR_FAULT:
+        if status in INVALID_REQUEST:
             raise UsageError(message)
         raise ServiceError(message, status)
 
@@ -172,7 +172,7 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def tell(args: argparse.Namespace, found: Any, words: str) -> None:
+def print_result(args: argparse.Namespace, found: Any, words: str) -> None:
     """Print what was done, or the service's answer as JSON."""
     if args.json:
         print_json(found)
@@ -216,16 +216,16 @@ def _trusted(ca_file: str | None) -> ssl.SSLContext:
 def _token(file: str | None) -> str | None:
     if file is None:
         found = os.environ.get("HEADGATE_TOKEN")
-        return _sound_token(found, "HEADGATE_TOKEN") if found else None
+        return _checked_token(found, "HEADGATE_TOKEN") if found else None
     try:
         with Path(file).open(encoding="utf-8") as opened:
-            return _sound_token(opened.read(MAX_TOKEN_FILE), file)
+            return _checked_token(opened.read(MAX_TOKEN_FILE), file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"{file}: the token cannot be read: {reason}") from None
 
 
-def _sound_token(text: str, where: str) -> str:
+def _checked_token(text: str, where: str) -> str:
     """The token in a string; it must be valid in a header."""
     token = text.strip()
     if not token or " " in token or not (token.isascii() and token.isprintable()):

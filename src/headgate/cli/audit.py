@@ -60,7 +60,7 @@ def _verify(args: argparse.Namespace) -> int:
         print_json({"files": [_as_json(*one) for one in found]})
     else:
         for file, verdict, objection in found:
-            _tell(file, verdict, objection)
+            _print_verdict(file, verdict, objection)
     return 0 if all(verdict.ok and not objection for _, verdict, objection in found) else 1
 
 
@@ -74,7 +74,7 @@ def _objection(path: Path, args: argparse.Namespace) -> str:
     return ""
 
 
-def _tell(file: str, verdict: AuditVerdict, objection: str) -> None:
+def _print_verdict(file: str, verdict: AuditVerdict, objection: str) -> None:
     if verdict.ok and not objection:
         print(escaped(f"{file}: {verdict.entries} entries, the chain is intact"))
         return

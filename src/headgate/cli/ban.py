@@ -10,10 +10,10 @@ from ._service import (
     add_service,
     in_path,
     print_json,
+    print_result,
     print_table,
     seconds_of,
     service_of,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
         return _list(service, args)
     if args.remove:
         service.ask("DELETE", f"/api/bans/{in_path(args.key)}")
-        tell(args, {"removed": True}, f"{args.key} is no longer banned")
+        print_result(args, {"removed": True}, f"{args.key} is no longer banned")
         return 0
     body: dict[str, Any] = {"reason": args.reason}
     if args.span is not None:
         body["ttl"] = seconds_of(args.span)
     ban = service.ask("PUT", f"/api/bans/{in_path(args.key)}", body)
     until = "until it is removed" if ban["until"] is None else f"until {ban['until']}"
-    tell(args, ban, f"{args.key} is banned {until}")
+    print_result(args, ban, f"{args.key} is banned {until}")
     return 0
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
+from ._formatting import duration, number
 from ._service import PLACES, add_service, print_json, seconds_of, service_of
 from ._terminal import GREEN, RED, Screen, escaped
-from ._words import duration, number
 
 if TYPE_CHECKING:
     import argparse

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import UsageError
 from ..guards.kill_switch import EVERYTHING, KillSwitch
-from ._service import PLACES, add_service, in_path, print_json, print_table, service_of, tell
+from ._service import (
+    PLACES,
+    add_service,
+    in_path,
+    print_json,
+    print_result,
+    print_table,
+    service_of,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -49,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     found = _by_file(args) if args.file else _by_service(args)
     if args.state is not None:
         what = "all limits are" if args.rule is None else f"the limits of {args.rule} are"
-        tell(args, found, f"{what} {args.state}")
+        print_result(args, found, f"{what} {args.state}")
     elif args.json:
         print_json(found)
     else:

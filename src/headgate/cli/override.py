@@ -12,10 +12,10 @@ from ._service import (
     add_service,
     in_path,
     print_json,
+    print_result,
     print_table,
     seconds_of,
     service_of,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
     place = f"/api/{'limits' if args.stay else 'overrides'}/{in_path(args.key)}"
     if args.remove:
         _remove(service, args, place)
-        tell(args, {"removed": True}, f"override removed for {args.key}")
+        print_result(args, {"removed": True}, f"override removed for {args.key}")
         return 0
     found = service.ask("PUT", place, _body(args))
     until = "until it is removed" if found["until"] is None else f"until {found['until']}"
     by = "" if args.rule is None else f" by {args.rule}"
-    tell(args, found, f"{args.key} may do {args.rate}{by}, {until}")
+    print_result(args, found, f"{args.key} may do {args.rate}{by}, {until}")
     return 0
 
 

@@ -12,10 +12,10 @@ from ._service import (
     add_service,
     in_path,
     print_json,
+    print_result,
     print_table,
     seconds_of,
     service_of,
-    tell,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.remove:
         query = urlencode({"reason": args.reason})
         choice = service.ask("DELETE", f"/api/choice/{in_path(args.rule)}?{query}")
-        tell(
+        print_result(
             args, choice, f"the traffic decides for {what} again; {choice['algorithm']} until then"
         )
         return 0
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     choice = service.ask("PUT", f"/api/choice/{in_path(args.rule)}", body)
     until = choice["pinned_until"]
     ends = "until it is removed" if until is None else f"until {_clock(until)}"
-    tell(args, choice, f"{choice['algorithm']} decides for {what} {ends}")
+    print_result(args, choice, f"{choice['algorithm']} decides for {what} {ends}")
     return 0
 
 

@@ -13,10 +13,10 @@ from ..algorithms.base import MAX_EXACT
 from ..errors import UsageError
 from ..rate import MAX_TEXT, Rate
 from ._explain import RateExplanation, explain, timeline_json, window_name
+from ._formatting import day, duration, number
 from ._picture import draw
 from ._simulation import COLUMNS, AllLimits, Timeline, edges_of, plan, plan_start, run as simulate
 from ._terminal import BOLD, Screen, escaped
-from ._words import day, duration, number
 
 if TYPE_CHECKING:
     import argparse

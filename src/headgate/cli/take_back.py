@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from ..errors import UsageError
-from ._service import PLACES, add_service, in_path, service_of, tell
+from ._service import PLACES, add_service, in_path, print_result, service_of
 
 if TYPE_CHECKING:
     import argparse
@@ -59,5 +59,5 @@ def run(args: argparse.Namespace) -> int:
         words = f"the others have the rights of {args.region}, in windows that begin in 5 s"
         if others:
             words += f"; {', '.join(others)} did not hear of it, and has none of them"
-    tell(args, found, words)
+    print_result(args, found, words)
     return 1 if args.undo and others else 0

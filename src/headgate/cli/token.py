@@ -82,11 +82,11 @@ def _create(args: argparse.Namespace) -> int:
         if expires is not None:
             raise UsageError("an inline token does not expire; leave out --for")
         kept = f"sha256:{token.role}:{token.name}:{token.sha256}"
-        _tell(args, text, token, f"for the setting 'tokens': {kept}")
+        _print_token(args, text, token, f"for the setting 'tokens': {kept}")
         return 0
     path = Path(args.file)
     write_tokens(path, added(_read(path), token))
-    _tell(args, text, token, f"its hash is in {path}; the token is shown only this once")
+    _print_token(args, text, token, f"its hash is in {path}; the token is shown only this once")
     return 0
 
 
@@ -130,7 +130,7 @@ def _shown(token: Token) -> dict[str, str | None]:
     }
 
 
-def _tell(args: argparse.Namespace, text: str, token: Token, note: str) -> None:
+def _print_token(args: argparse.Namespace, text: str, token: Token, note: str) -> None:
     """The token alone on stdout, so that it can be piped; the rest is for people."""
     if args.json:
         print_json({**_shown(token), "token": text, "sha256": token.sha256})

@@ -136,7 +136,7 @@ class Budgets(ClientBudgets[Limiter]):
             if time.monotonic() - asked < MIN_PAUSE_S or self._ask(call).allowed:
                 return
 
-    def learn(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
+    def pause_if_asked(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
         """Pause, and let everybody pause, if a response asks for it."""
         seconds = pause_s(status, headers, time.time())
         if seconds >= MIN_PAUSE_S and _is_longer(seconds, self._ask(call)):
@@ -164,7 +164,7 @@ class AsyncBudgets(ClientBudgets[AsyncLimiter]):
             if time.monotonic() - asked < MIN_PAUSE_S or (await self._ask(call)).allowed:
                 return
 
-    async def learn(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
+    async def pause_if_asked(self, call: Call, status: int, headers: Mapping[str, str]) -> None:
         """Pause, and let everybody pause, if a response asks for it."""
         seconds = pause_s(status, headers, time.time())
         if seconds >= MIN_PAUSE_S and _is_longer(seconds, await self._ask(call)):

@@ -28,12 +28,12 @@ class SetupWatch:
     def __init__(self, *, shared: bool) -> None:
         self.left = LOOKS
         self._shared = shared
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def look(self, peer: str | None, *, forwarded: bool, trusts_proxies: bool) -> None:
         """Look at one request: where it came from, and whether it brought `X-Forwarded-For`."""
         if not self._shared and self.left in {1, LOOKS} and several_workers():
-            self._tell(
+            self._warn_once(
                 "W001",
                 "counts are kept in memory and there are several worker processes, so clients get the limit of each; "
                 "name a store that workers share, such as redis://localhost",
@@ -45,21 +45,21 @@ class SetupWatch:
         if address is None:
             return  # A Unix socket; `Clients` tells of it.
         if not ip_address(address.text).is_global:
-            self._tell(
+            self._warn_once(
                 "W002",
                 f"requests come through a proxy at {peer}, so all clients share one count; "
                 f"pass trusted_proxies=['{peer}']",
             )
         else:
-            self._tell(
+            self._warn_once(
                 "W003",
                 f"{peer} sent X-Forwarded-For, which is ignored because no proxy is trusted; "
                 "if it is your proxy, add it to trusted_proxies",
             )
 
-    def _tell(self, code: str, message: str) -> None:
-        if code not in self._told:
-            self._told.add(code)
+    def _warn_once(self, code: str, message: str) -> None:
+        if code not in self._warned:
+            self._warned.add(code)
             log.warning("headgate.%s: %s", code, message)
 
 

@@ -47,7 +47,7 @@ class RateLimitClientMiddleware:
         call = self._budgets.call(request, request.url.host or "")
         await self._budgets.wait(call)
         response = await handler(request)
-        await self._budgets.learn(call, response.status, response.headers)
+        await self._budgets.pause_if_asked(call, response.status, response.headers)
         return response
 
     async def aclose(self) -> None:

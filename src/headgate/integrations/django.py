@@ -76,13 +76,13 @@ def limit(
             @wraps(view)
             async def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 refused = await _charge_async(request, due(request))
-                return _told(request, refused or await view(request, *args, **kwargs))
+                return _with_headers(request, refused or await view(request, *args, **kwargs))
         else:
 
             @wraps(view)
             def limited(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
                 refused = _charge(request, due(request))
-                return _told(request, refused or view(request, *args, **kwargs))
+                return _with_headers(request, refused or view(request, *args, **kwargs))
 
         setattr(limited, MARK, (one, *getattr(view, MARK, ())))
         return limited  # type: ignore[return-value]
@@ -111,19 +111,19 @@ class DjangoRateLimitMiddleware:
         if self._follows_rules(request):
             refused = _refused(request, site_limits().decide_by_rules(request))
             if refused is not None:
-                return _told(request, refused)
+                return _with_headers(request, refused)
         response = self.get_response(request)
         refused = _charge(request, self._due_without_view(request))
-        return _told(request, refused or response)
+        return _with_headers(request, refused or response)
 
     async def _call_async(self, request: HttpRequest) -> HttpResponseBase:
         if self._follows_rules(request):
             refused = _refused(request, await site_limits().decide_by_rules_async(request))
             if refused is not None:
-                return _told(request, refused)
+                return _with_headers(request, refused)
         response = await self.get_response(request)
         refused = await _charge_async(request, self._due_without_view(request))
-        return _told(request, refused or response)
+        return _with_headers(request, refused or response)
 
     def _follows_rules(self, request: HttpRequest) -> bool:
         site = site_limits()
@@ -231,7 +231,7 @@ def _response(refusal: Refusal) -> HttpResponse:
     return response
 
 
-def _told(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+def _with_headers(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     """The response, with headers that say what is left."""
     decision: Decision | None = getattr(request, "headgate_decision", None)
     if decision is not None and site_limits().headers:

@@ -163,10 +163,10 @@ class _Charged:
                 raise StoreUnavailable
             self.allowed = decided.allowed
             self.wait = None if decided.never else decided.retry_after
-            _tell(request, decided)
+            _store_decision(request, decided)
 
 
-def _tell(request: RestRequest, decision: Decision) -> None:
+def _store_decision(request: RestRequest, decision: Decision) -> None:
     """Leave the decision where the middleware finds it."""
     plain: Any = request._request
     before: Decision | None = getattr(plain, "headgate_decision", None)

@@ -134,7 +134,7 @@ class LimitDependency:
         except EngineError as error:
             not_counted(error, passes=self.open)
             return
-        tell(scope, response, answer)
+        apply_decision(scope, response, answer)
 
     async def charge(self, connection: HTTPConnection, settings: "AppSettings") -> Charge:
         """The request's charges, to charge several limits together."""
@@ -194,7 +194,7 @@ class JointLimitDependency:
         except EngineError as error:
             not_counted(error, passes=all(one.open for one in self._limits))
             return
-        tell(connection.scope, response, decision)
+        apply_decision(connection.scope, response, decision)
 
 
 def limit(
@@ -261,7 +261,7 @@ def forget_default_settings() -> None:
     _open_defaults.cache_clear()
 
 
-def tell(scope: Scope, response: Response, decision: Decision) -> None:
+def apply_decision(scope: Scope, response: Response, decision: Decision) -> None:
     """Raise if the request was denied; else put what is left into the headers."""
     if not decision.answer[0]:
         raise RateLimitError(refusal_of(decision), decision)

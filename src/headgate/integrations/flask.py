@@ -133,7 +133,7 @@ class RateLimits:
             told["HEADGATE_ON_ERROR"] == "open",
         )
         app.before_request(self._count)
-        app.after_request(_tell)
+        app.after_request(_add_headers)
 
     def limit(
         self,
@@ -269,7 +269,7 @@ def _refused(refusal: Refusal) -> HTTPException:
     return kind(str(refusal.problem["detail"]), response=response)
 
 
-def _tell(response: Response) -> Response:
+def _add_headers(response: Response) -> Response:
     """Put what is left into the headers of a response."""
     decision = _progress().decision
     app: AppLimits = current_app.extensions[EXTENSION]

@@ -50,7 +50,7 @@ class RateLimitTransport(httpx.BaseTransport):
         call = self._budgets.call(request, request.url.host)
         self._budgets.wait(call)
         response = self._transport.handle_request(request)
-        self._budgets.learn(call, response.status_code, response.headers)
+        self._budgets.pause_if_asked(call, response.status_code, response.headers)
         return response
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class AsyncRateLimitTransport(httpx.AsyncBaseTransport):
         call = self._budgets.call(request, request.url.host)
         await self._budgets.wait(call)
         response = await self._transport.handle_async_request(request)
-        await self._budgets.learn(call, response.status_code, response.headers)
+        await self._budgets.pause_if_asked(call, response.status_code, response.headers)
         return response
 
     async def aclose(self) -> None:

@@ -53,7 +53,7 @@ class RateLimitAdapter(HTTPAdapter):
         call = self._budgets.call(request, urlsplit(request.url or "").hostname or "")
         self._budgets.wait(call)
         response = super().send(request, *args, **kwargs)
-        self._budgets.learn(call, response.status_code, response.headers)
+        self._budgets.pause_if_asked(call, response.status_code, response.headers)
         return response
 
     def close(self) -> None:

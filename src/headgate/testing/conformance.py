@@ -37,7 +37,7 @@ from ..clock import ManualClock
 from ..engines.memory import MemoryEngine
 from ..errors import UsageError
 from .differential import play_program, random_program
-from .story import Story, all_stories, differences, replay, retold
+from .story import Story, all_stories, differences, replay, rewritten
 
 if TYPE_CHECKING:
     from ..algorithms import Limit
@@ -98,7 +98,7 @@ class EngineConformance:
         """Each story of `headgate/testing/stories`, word by word."""
         played = replay(story, engine, clock)
         if folder := os.environ.get("HEADGATE_RETELL"):
-            Path(folder, f"{story.name}.txt").write_text(retold(played), "utf-8")
+            Path(folder, f"{story.name}.txt").write_text(rewritten(played), "utf-8")
         assert differences(played) == ""
 
     def test_it_answers_as_the_memory_engine_does(self, engine: Engine, clock: ManualClock) -> None:

@@ -95,7 +95,7 @@ def differences(played: Iterable[tuple[Paragraph, list[str]]]) -> str:
     return "\n".join(report)
 
 
-def retold(played: Iterable[tuple[Paragraph, list[str]]]) -> str:
+def rewritten(played: Iterable[tuple[Paragraph, list[str]]]) -> str:
     """The story's text with the answers that were really given, to be reviewed as a diff."""
     blocks = []
     for part, answers in played:
@@ -173,31 +173,31 @@ class Player:
         """`past KEY LIMIT COST AGO`: charge without asking what was admitted elsewhere, so long ago."""
         came_us = self._clock.now_us() - _span_us(ago)
         charge = PastCharge(key, (self._limits[limit],), int(cost), came_us, None)
-        return _told(self._ask(ChargeSet((charge,))))
+        return _decision_text(self._ask(ChargeSet((charge,))))
 
     def shadow(self, *words: str) -> str:
         """`shadow KEY LIMIT COST & KEY LIMIT COST`: the first as a shadow, the others for real."""
         first, *others = self._charges(words, ChargeKind.TAKE)
         first.kind = ChargeKind.SHADOW
-        return _told(self._ask(ChargeSet((first, *others))))
+        return _decision_text(self._ask(ChargeSet((first, *others))))
 
     def batch(self, *words: str) -> str:
         """`batch KEY LIMIT COST & …`: separate requests in one call."""
         requests = [ChargeSet((charge,)) for charge in self._charges(words, ChargeKind.TAKE)]
-        return " | ".join(map(_told, self._engine.decide(requests)))
+        return " | ".join(map(_decision_text, self._engine.decide(requests)))
 
     def hit(self, key: str, limit: str, cost: str) -> str:
         """`hit KEY LIMIT COST`: take on the fast path."""
         decision = self._engine.bind(self._limits[limit])(key, int(cost))
         assert not hasattr(decision, "__await__")
-        return _told(decision)
+        return _decision_text(decision)
 
     def line(self, name: str, key: str, limit: str, cost: str, wait: str) -> str:
         """`line NAME KEY LIMIT COST WAIT`: stand in line for at most that long."""
         charge = Charge(key, self._limits[limit], int(cost))
         decision = self._ask(ChargeSet((charge,), wait_us=_span_us(wait)))
         self._places[name] = decision
-        return _told(decision)
+        return _decision_text(decision)
 
     def leave(self, name: str) -> None:
         """`leave NAME`: give up a place in line."""
@@ -208,7 +208,7 @@ class Player:
         charges = tuple(self._charges(words[:-1], ChargeKind.TAKE))
         request = ChargeSet(charges, reserve_us=_span_us(words[-1]), token=name)
         self._reserved[name] = request
-        return _told(self._ask(request))
+        return _decision_text(self._ask(request))
 
     def settle(self, name: str, *actual: str) -> str:
         """`settle NAME ACTUAL…`: say what was really used, once for all charges or once for each."""
@@ -225,7 +225,7 @@ class Player:
     def hold(self, token: str, key: str, limit: str, cost: str) -> str:
         """`hold TOKEN KEY LIMIT COST`: hold slots."""
         charge = Charge(key, self._limits[limit], int(cost))
-        return _told(self._ask(ChargeSet((charge,), token=token)))
+        return _decision_text(self._ask(ChargeSet((charge,), token=token)))
 
     def renew(self, token: str, key: str, limit: str) -> str:
         """`renew TOKEN KEY LIMIT`: hold on."""
@@ -255,7 +255,7 @@ class Player:
                 return " ".join(sorted(seen)) or "none"
 
     def _decide(self, words: tuple[str, ...], kind: ChargeKind) -> str:
-        return _told(self._ask(ChargeSet(tuple(self._charges(words, kind)))))
+        return _decision_text(self._ask(ChargeSet(tuple(self._charges(words, kind)))))
 
     def _ask(self, request: ChargeSet) -> Decision:
         (decision,) = self._engine.decide([request])
@@ -268,15 +268,15 @@ class Player:
         ]
 
 
-def _told(decision: Decision) -> str:
-    answers = [_told_answer(one.answer) for one in decision.rules]
+def _decision_text(decision: Decision) -> str:
+    answers = [_answer_text(one.answer) for one in decision.rules]
     if len(answers) == 1:
         return answers[0]
     verdict = "allowed" if decision else "denied"
     return f"{verdict} by {decision.key}: " + " & ".join(answers)
 
 
-def _told_answer(answer: Any) -> str:
+def _answer_text(answer: Any) -> str:
     allowed, remaining, retry_after_us, reset_after_us, level = answer
     words = ["allowed" if allowed else "denied", f"{remaining} left"]
     if retry_after_us:

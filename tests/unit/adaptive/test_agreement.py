@@ -45,24 +45,24 @@ class Store:
 def beat(
     node: Agreement, store: Store, rates: TrafficRates, now_us: int, scope: str = OVERALL
 ) -> None:
-    node.heard(store.agreed)
+    node.update_all(store.agreed)
     for proposal in node.proposals({scope: rates}, now_us):
-        node.answered(proposal.scope, store.agree(proposal))
+        node.update(proposal.scope, store.agree(proposal))
 
 
 def test_who_comes_second_takes_the_winners_choice() -> None:
     store, a, b = Store(), Agreement(), Agreement()
-    a.heard(store.agreed)
-    b.heard(store.agreed)
+    a.update_all(store.agreed)
+    b.update_all(store.agreed)
     (first,) = a.proposals({OVERALL: BURST}, SECOND_US)
     (second,) = b.proposals({OVERALL: ABUSE}, SECOND_US)
-    b.answered(OVERALL, store.agree(second))
-    a.answered(OVERALL, store.agree(first))
+    b.update(OVERALL, store.agree(second))
+    a.update(OVERALL, store.agree(first))
     assert a.deciding() == b.deciding() == second.choice
     assert a.deciding().algorithm == BACKOFF
 
 
-def test_a_node_without_the_store_keeps_its_choice_and_a_store_that_forgot_is_told_again() -> None:
+def test_a_node_without_the_store_keeps_its_choice_and_restores_it_to_an_empty_store() -> None:
     store, a, b = Store(), Agreement(), Agreement()
     beat(a, store, BURST, SECOND_US)
     beat(b, store, BURST, 2 * SECOND_US)
@@ -94,10 +94,10 @@ def test_two_choices_under_one_epoch_are_settled_by_the_store() -> None:
 def test_a_pin_survives_traffic_and_a_store_that_forgets() -> None:
     store, a, b = Store(), Agreement(), Agreement()
     beat(a, store, BURST, SECOND_US)
-    stale = b.pinned(OVERALL, BACKOFF, 2 * SECOND_US, "ann", "attack")
-    b.answered(OVERALL, store.agree(stale))
+    stale = b.pin_proposal(OVERALL, BACKOFF, 2 * SECOND_US, "ann", "attack")
+    b.update(OVERALL, store.agree(stale))
     assert b.deciding().algorithm == BUCKET  # It was too late, and now knows better.
-    b.answered(OVERALL, store.agree(b.pinned(OVERALL, BACKOFF, 2 * SECOND_US, "ann", "attack")))
+    b.update(OVERALL, store.agree(b.pin_proposal(OVERALL, BACKOFF, 2 * SECOND_US, "ann", "attack")))
     assert b.deciding().reason == "pinned by ann: attack"
     store.agreed.clear()
     for second in range(3, 30):
@@ -105,10 +105,10 @@ def test_a_pin_survives_traffic_and_a_store_that_forgets() -> None:
         beat(a, store, CALM, second * SECOND_US)
     assert a.deciding() == b.deciding()
     assert (a.deciding().algorithm, a.deciding().pinned_by) == (BACKOFF, "ann")
-    proposal = a.unpinned(OVERALL, 30 * SECOND_US)
+    proposal = a.unpin_proposal(OVERALL, 30 * SECOND_US)
     assert proposal is not None
-    a.answered(OVERALL, store.agree(proposal))
-    assert a.unpinned(OVERALL, 30 * SECOND_US) is None
+    a.update(OVERALL, store.agree(proposal))
+    assert a.unpin_proposal(OVERALL, 30 * SECOND_US) is None
     beat(b, store, CALM, 40 * SECOND_US)
     assert b.deciding().algorithm == WINDOW
 
@@ -120,13 +120,13 @@ def test_a_rule_has_its_own_choice_and_follows_the_overall_one_until_it_has() ->
     beat(node, store, ABUSE, 2 * SECOND_US, "login")
     assert node.deciding("login").algorithm == BACKOFF
     assert node.deciding("search").algorithm == BUCKET
-    node.answered(OVERALL, store.agree(node.pinned(OVERALL, WINDOW, 3 * SECOND_US, "ann")))
+    node.update(OVERALL, store.agree(node.pin_proposal(OVERALL, WINDOW, 3 * SECOND_US, "ann")))
     assert (
         node.deciding("login").algorithm == WINDOW
     )  # A person's choice for all goes before traffic,
-    node.answered("login", store.agree(node.pinned("login", BUCKET, 3 * SECOND_US, "ben")))
+    node.update("login", store.agree(node.pin_proposal("login", BUCKET, 3 * SECOND_US, "ben")))
     assert node.deciding("login").algorithm == BUCKET  # and one for the rule before that.
-    node.keep([])
+    node.keep_only([])
     assert node.known("login") is FIRST_CHOICE
 
 
@@ -180,7 +180,7 @@ class World:
             return
         if turn.luck == "empty":
             self.store.agreed.clear()
-        node.heard(self.store.agreed)
+        node.update_all(self.store.agreed)
         for proposal in node.proposals({OVERALL: turn.rates}, self.now_us):
             if turn.luck == "slow":
                 self.late.append((node, proposal))
@@ -194,7 +194,7 @@ class World:
         if stored == proposal.choice:
             self.switched_us.append(self.now_us)
         if not deaf:
-            node.answered(proposal.scope, stored)
+            node.update(proposal.scope, stored)
 
     def calm(self) -> None:
         """Everybody reaches the store twice."""
@@ -237,11 +237,11 @@ def test_all_nodes_together_switch_at_most_once_per_dwell(turns: list[Turn]) -> 
     assert all(gap >= DEFAULT_THRESHOLDS.dwell_us for gap in gaps)
 
 
-def test_what_is_agreed_on_for_a_rule_that_is_gone_is_not_told_again() -> None:
+def test_a_choice_for_a_removed_rule_is_not_sent_again() -> None:
     store, node = Store(), Agreement()
     beat(node, store, BURST, SECOND_US, "old")
-    node.keep(["new"])
-    node.heard(store.agreed)
+    node.keep_only(["new"])
+    node.update_all(store.agreed)
     store.agreed.clear()
     beat(node, store, BURST, 2 * SECOND_US, "new")
     assert set(store.agreed) == {"new"}

@@ -127,7 +127,7 @@ def test_a_node_that_cannot_reach_the_board_keeps_its_choice_and_catches_up() ->
     assert {node.decides("r") for node in fleet.nodes} == {(2, WINDOW)}
 
 
-def test_a_store_that_is_away_changes_nothing_and_one_that_comes_back_empty_is_told() -> None:
+def test_a_store_outage_changes_nothing_and_an_empty_store_gets_the_choices_again() -> None:
     fleet = Fleet(2)
     burst(fleet)
     fleet.store.away = True
@@ -142,7 +142,7 @@ def test_a_store_that_is_away_changes_nothing_and_one_that_comes_back_empty_is_t
     assert {node.decides("r")[1] for node in fleet.nodes} == {WINDOW}
 
 
-def test_an_answer_that_was_lost_is_heard_with_the_next_beat() -> None:
+def test_a_lost_answer_is_received_with_the_next_beat() -> None:
     fleet = Fleet(2)
     fleet.store.deaf = True
     burst(fleet, fleet.nodes[0])
@@ -155,15 +155,15 @@ def test_a_person_pins_through_any_node() -> None:
     fleet = Fleet(2)
     burst(fleet)
     first, second = fleet.nodes
-    proposal = first.control.agreement.pinned("r", BACKOFF, fleet.clock.now_us(), "ann")
+    proposal = first.control.agreement.pin_proposal("r", BACKOFF, fleet.clock.now_us(), "ann")
     stored = asyncio.run(fleet.store.agree(stored_proposal(proposal)))
-    first.control.answered("r", stored)
+    first.control.process_answer("r", stored)
     fleet.pass_seconds(30)
     assert {node.decides("r") for node in fleet.nodes} == {(2, BACKOFF)}
     assert second.control.deciding("r").pinned_by == "ann"
 
 
-def test_a_store_holds_choices_of_so_many_scopes_and_no_more() -> None:
+def test_a_store_holds_choices_for_a_bounded_number_of_scopes() -> None:
     store = MemoryStore(clock=ManualClock())
 
     async def fill() -> None:

@@ -78,14 +78,14 @@ def test_a_node_whose_seconds_are_not_known_yet_is_no_reason_to_look_back() -> N
     assert settled_second([], NOW) == NOW
 
 
-def test_scopes_are_bounded_and_those_too_many_are_not_told_of() -> None:
+def test_scopes_are_bounded_and_further_ones_are_not_reported() -> None:
     monitor = Monitor(max_scopes=3)
     monitor.note(NOW)
     for name in ("a", "b", "c", "d"):
         counted(monitor, name, 5)
     monitor.note(NOW + 1)
     assert set(monitor.strips()) == {"a", "b"}
-    monitor.keep(["b"])
+    monitor.keep_only(["b"])
     assert set(monitor.scopes) == {OVERALL, "b"}
     counted(monitor, "c", 5)
     monitor.note(NOW + 2)

@@ -70,7 +70,7 @@ def test_traffic_calls_for(
         (WINDOW, (45.0, 1.0, 0.62), "62% of 45.0 requests/s denied, above 50% and 20/s"),
         (WINDOW, (10.0, 4.21, 0.0), "the busiest second had 4.2 times the mean, above 3"),
         (BUCKET, (10.0, 1.2, 0.0), "the burst ratio fell to 1.2, below 1.5"),
-        (BUCKET, (0.5, 0.0, 0.0), "too few requests to tell a burst"),
+        (BUCKET, (0.5, 0.0, 0.0), "too few requests to detect a burst"),
         (BACKOFF, (45.0, 1.0, 0.12), "12% denied, below 30%"),
         (BACKOFF, (4.0, 1.0, 0.9), "4.0 requests/s, below 10/s"),
         (
@@ -123,7 +123,7 @@ def test_a_pin_with_an_end_stands_until_then() -> None:
     assert over == Choice(9, BACKOFF, ends_us, "no longer pinned by ann")
 
 
-def test_only_a_candidate_can_be_pinned_and_only_by_somebody() -> None:
+def test_only_a_candidate_can_be_pinned_and_a_name_is_required() -> None:
     with pytest.raises(UsageError, match="not 'fixed_window'"):
         pin(FIRST_CHOICE, "fixed_window", 0, "ann")
     with pytest.raises(UsageError, match="who"):

@@ -42,7 +42,7 @@ def test_switching_to_and_fro_admits_no_more_than_one_candidate_alone() -> None:
     assert admitted == 10
 
 
-def test_what_is_denied_is_charged_to_nobody() -> None:
+def test_a_denied_request_charges_no_candidate() -> None:
     """The state is the very same; only backoff notes a denial, and only when it decides."""
     state, _ = CHOICES["sliding_window"].take(None, T_US, 10)
     assert state is not None

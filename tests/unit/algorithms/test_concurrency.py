@@ -43,7 +43,7 @@ def test_a_slot_that_was_let_go_is_free_at_once() -> None:
 
 
 @pytest.mark.parametrize("token", ["a", "stranger"])
-def test_letting_go_twice_or_of_a_strangers_slot_frees_nothing(token: str) -> None:
+def test_releasing_twice_or_with_another_token_frees_nothing(token: str) -> None:
     """Slots belong to tokens, not to whoever asks."""
     state = LIMIT.release(held_by("a", "b"), T_US + 10 * SECOND_US, "a")
     assert LIMIT.release(state, T_US + 10 * SECOND_US, token) is state

@@ -63,7 +63,8 @@ def test_a_limit_is_never_changed(shown: str, name: str) -> None:
 @every_limit
 def test_a_copy_is_equal_and_counts_alike(shown: str) -> None:
     limit = LIMITS[shown]
-    for twin in (copy.copy(limit), copy.deepcopy(limit), pickle.loads(pickle.dumps(limit))):  # noqa: S301 - our own bytes
+    pickled = pickle.loads(pickle.dumps(limit))  # noqa: S301 - our own bytes
+    for twin in (copy.copy(limit), copy.deepcopy(limit), pickled):
         assert twin == limit
         assert hash(twin) == hash(limit)
         assert twin.identity == limit.identity

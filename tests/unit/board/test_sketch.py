@@ -40,7 +40,7 @@ def test_merged_sketches_bracket_the_truth_too(nodes: list[list[list[str]]]) -> 
         assert hot.hits - hot.error <= truth[hot.key] <= hot.hits
 
 
-def test_a_flood_of_strangers_does_not_hide_a_heavy_key() -> None:
+def test_a_flood_of_new_keys_does_not_hide_a_heavy_key() -> None:
     sketch, rng = SpaceSaving(100), random.Random(7)
     for _ in range(200):
         sketch.add([str(rng.random()) for _ in range(90)] + ["heavy"] * 10)
@@ -53,10 +53,10 @@ def test_a_flood_of_strangers_does_not_hide_a_heavy_key() -> None:
 def test_recent_keys_forget_what_was_popular_two_periods_ago() -> None:
     keys = RecentKeys()
     keys.add(["old"] * 5)
-    keys.turn()
+    keys.rotate()
     keys.add(["new", "old"])
     assert keys.top(10) == [TopKey("old", 6, 0), TopKey("new", 1, 0)]
-    keys.turn()
+    keys.rotate()
     assert keys.top(10) == [TopKey("old", 1, 0), TopKey("new", 1, 0)]
-    keys.turn()
+    keys.rotate()
     assert keys.top(10) == []

@@ -48,7 +48,7 @@ def test_every_shape_calls_for(
     assert all(after - before >= 5 for before, after in pairwise(moments))
 
 
-def test_it_tells_who_decided_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_prints_which_algorithm_decided_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab", "adaptive", "burst"]) == 0
     out, err = capsys.readouterr()
     assert not err

@@ -12,7 +12,7 @@ NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize("token", ["a\nb", "a b", "\u00e4", "a\x7f", " ", "\udce4"])
-def test_what_cannot_be_a_token_is_told_wherever_it_comes_from(
+def test_an_invalid_token_is_reported_with_its_source(
     token: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADGATE_TOKEN", token)
@@ -34,7 +34,7 @@ def test_what_cannot_be_a_token_is_told_wherever_it_comes_from(
         ("[::1]", False),
     ],
 )
-def test_a_token_that_travels_in_the_clear_is_told_of(
+def test_a_token_sent_in_the_clear_causes_a_warning(
     host: str,
     is_told: bool,  # noqa: FBT001 - a parameter of the test
     capsys: pytest.CaptureFixture[str],
@@ -66,12 +66,12 @@ def test_a_length_of_time_is_written_as_in_rates(text: str, seconds: float) -> N
 
 
 @pytest.mark.parametrize("text", ["", "5", "0s", "00m", "1.5h", "-1s", "5 x", "s5", "month", "١s"])
-def test_what_is_no_length_of_time_is_told(text: str) -> None:
+def test_an_invalid_duration_is_reported(text: str) -> None:
     with pytest.raises(UsageError, match="is not a duration; write it as in rates"):
         seconds_of(text)
 
 
-def test_a_file_that_holds_no_certificate_is_told(
+def test_a_file_without_a_certificate_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     empty = tmp_path / "ca.pem"

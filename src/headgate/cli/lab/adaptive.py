@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import UsageError
+from .._formatting import number
 from .._service import add_json, print_json
 from .._terminal import Screen, escaped
-from .._words import number
 
 if TYPE_CHECKING:
     import argparse
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(result.as_json())
     else:
-        _tell(result)
+        _print_replay(result)
     return 0
 
 
@@ -126,7 +126,7 @@ def _thresholds(args: argparse.Namespace) -> Thresholds:
     return Thresholds(**given, dwell_us=round(args.dwell * 1_000_000))
 
 
-def _tell(result: TrafficReplay) -> None:
+def _print_replay(result: TrafficReplay) -> None:
     screen, shape = Screen(), result.shape
     screen.write(
         escaped(f"{shape.title}: {number(len(shape.arrivals))} requests in {shape.seconds:g} s")

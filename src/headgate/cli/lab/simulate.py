@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ...errors import UsageError
+from .._formatting import count, number
 from .._service import add_json, print_json
 from .._terminal import GREEN, RED, Screen, escaped
-from .._words import count, number
 
 if TYPE_CHECKING:
     import argparse
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(summary.as_json())
     else:
-        _tell(summary, time.monotonic() - begun, args.keep)
+        _print_summary(summary, time.monotonic() - begun, args.keep)
     return 0 if summary.holds and not (whole and summary.missed()) else 1
 
 
@@ -104,7 +104,7 @@ def _regions(args: argparse.Namespace) -> int:
     if args.json:
         print_json(summary.as_json())
     else:
-        _tell(summary, time.monotonic() - begun, None)
+        _print_summary(summary, time.monotonic() - begun, None)
     return 0 if summary.holds and not (summary.seeds >= MANY and summary.missed()) else 1
 
 
@@ -122,11 +122,11 @@ def _one(args: argparse.Namespace, kinds: Sequence[str]) -> int:
         print_json({"seed": result.seed, "digest": result.digest(), "problems": result.problems,
                     "faults": dict(result.faults), **result.verdict.as_json()})  # fmt: skip
     else:
-        _tell_one(result)
+        _print_run(result)
     return 0 if result.holds else 1
 
 
-def _tell_one(result: SimulatedRun) -> None:
+def _print_run(result: SimulatedRun) -> None:
     screen, figures = Screen(), result.verdict.figures
     faults = ", ".join(f"{many} {kind}" for kind, many in sorted(result.faults.items()))
     screen.write(
@@ -137,10 +137,12 @@ def _tell_one(result: SimulatedRun) -> None:
         screen.write(escaped(f"  line {one.line}: {one.check}: {one.message}"))
     for words in result.problems[:5]:
         screen.write(escaped(f"  {words}"))
-    _say(screen, holds=result.holds)
+    _print_outcome(screen, holds=result.holds)
 
 
-def _tell(summary: SimulationSummary | RegionSummary, seconds: float, keep: str | None) -> None:
+def _print_summary(
+    summary: SimulationSummary | RegionSummary, seconds: float, keep: str | None
+) -> None:
     screen = Screen()
     screen.write(
         f"{count(summary.seeds, 'seed')}, {number(summary.operations)} operations, "
@@ -161,10 +163,10 @@ def _tell(summary: SimulationSummary | RegionSummary, seconds: float, keep: str 
         screen.write(f"{count(len(summary.broken), 'seed')} broke a promise{where}")
         again = f"--seed {min(summary.broken)} {summary.again}"
         screen.write(f"see one again: headgate lab simulate {again}")
-    _say(screen, holds=summary.holds)
+    _print_outcome(screen, holds=summary.holds)
 
 
-def _say(screen: Screen, *, holds: bool) -> None:
+def _print_outcome(screen: Screen, *, holds: bool) -> None:
     if holds:
         screen.write(screen.paint("all promises hold", GREEN))
     else:

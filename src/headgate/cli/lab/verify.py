@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .._formatting import count, duration, number
 from .._service import add_json, print_json
 from .._terminal import GREEN, RED, Screen, escaped
-from .._words import count, duration, number
 
 if TYPE_CHECKING:
     import argparse
@@ -59,11 +59,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"history": args.history, **verdict.as_json()})
     else:
-        _tell(args.history, verdict)
+        _print_verdict(args.history, verdict)
     return 0 if verdict.holds else 1
 
 
-def _tell(name: str, verdict: HistoryVerdict) -> None:
+def _print_verdict(name: str, verdict: HistoryVerdict) -> None:
     screen, figures, promise = Screen(), verdict.figures, verdict.promise
     operations = count(figures["operations"], "operation")
     where = f"{count(verdict.keys, 'key')} in {duration(verdict.lasts_us)}"
@@ -87,10 +87,10 @@ def _tell(name: str, verdict: HistoryVerdict) -> None:
         if field in figures:
             screen.write(f"  {words:<16}{figures[field]:g}")
     screen.write()
-    _tell_findings(verdict, screen)
+    _print_findings(verdict, screen)
 
 
-def _tell_findings(verdict: HistoryVerdict, screen: Screen) -> None:
+def _print_findings(verdict: HistoryVerdict, screen: Screen) -> None:
     for check, many in verdict.counts.items():
         screen.write(f"{check}: {number(many)}")
         shown = [one for one in verdict.findings if one.check == check][:5]

@@ -117,8 +117,8 @@ def make(args: argparse.Namespace, plan: EditPlan) -> int:
     insists = args.force or (args.allow_empty and plan.empties)
     if args.dry_run or (plan.changes_nothing and not insists):
         _show_plan(args, plan, screen)
-        plan.require_wanted(force=args.force, allow_empty=args.allow_empty)
-        _tell_unmade(args, plan, screen)
+        plan.require_allowed(force=args.force, allow_empty=args.allow_empty)
+        _print_not_made(args, plan, screen)
         return 0
     clock: Clock = args.clock
     entry = plan.make(
@@ -242,7 +242,7 @@ def entry_json(entry: HistoryEntry) -> dict[str, Any]:
     }
 
 
-def _tell_unmade(args: argparse.Namespace, plan: EditPlan, screen: Screen) -> None:
+def _print_not_made(args: argparse.Namespace, plan: EditPlan, screen: Screen) -> None:
     if args.json:
         print(json.dumps(_answer(plan, None)))
     elif args.dry_run:

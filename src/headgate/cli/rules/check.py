@@ -65,13 +65,13 @@ def _check(file: str, *, as_json: bool) -> bool:
         message, _, remedy = str(error).removeprefix(f"{file} ").partition("; ")
         problems = (Problem(file, 0, "", message, remedy),)
     else:
-        _say_fine(file, parsed, as_json=as_json)
+        _print_valid(file, parsed, as_json=as_json)
         return True
-    _say_bad(file, problems, as_json=as_json)
+    _print_invalid(file, problems, as_json=as_json)
     return False
 
 
-def _say_fine(file: str, parsed: Parsed, *, as_json: bool) -> None:
+def _print_valid(file: str, parsed: Parsed, *, as_json: bool) -> None:
     rules, warnings = parsed.rules, parsed.warnings
     if as_json:
         _print_json(file, ok=True, rules=len(rules), version=rules.version, warnings=warnings)
@@ -82,7 +82,7 @@ def _say_fine(file: str, parsed: Parsed, *, as_json: bool) -> None:
     print(f"{_name(file)}: {counted(len(rules), 'rule')}, version {rules.version}{more}")
 
 
-def _say_bad(file: str, problems: tuple[Problem, ...], *, as_json: bool) -> None:
+def _print_invalid(file: str, problems: tuple[Problem, ...], *, as_json: bool) -> None:
     if as_json:
         _print_json(file, ok=False, problems=problems)
         return

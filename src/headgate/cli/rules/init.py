@@ -76,10 +76,10 @@ def _write(file: Path, text: str, *, force: bool) -> None:
 
     A symbolic link is not followed.
     """
-    from ..._atomic_file import write_beside  # noqa: PLC0415 - not for every start
+    from ..._atomic_file import write_part  # noqa: PLC0415 - not for every start
 
     if force:
-        with write_beside(file.absolute(), text.encode()) as part:
+        with write_part(file.absolute(), text.encode()) as part:
             part.replace(file)
         return
     try:

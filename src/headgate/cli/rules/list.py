@@ -47,7 +47,7 @@ def _list(args: argparse.Namespace) -> int:
         print(json.dumps(_as_json(where, snapshot, rules)))
         return 0
     screen = Screen()
-    screen.write(f"{escaped(where)}: {len(rules)} rules, {_stand(snapshot)}")
+    screen.write(f"{escaped(where)}: {len(rules)} rules, {_revision_text(snapshot)}")
     if len(rules):
         screen.write()
         rows = [("RULE", "PRIORITY", "LIMITS", "ABOUT")]
@@ -55,7 +55,7 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _stand(snapshot: Snapshot) -> str:
+def _revision_text(snapshot: Snapshot) -> str:
     head = snapshot.head
     if head is None:
         return "not changed through Headgate"

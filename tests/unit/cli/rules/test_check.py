@@ -43,7 +43,7 @@ def test_warnings_are_shown_and_are_no_failure(capsys: pytest.CaptureFixture[str
     )
 
 
-def test_bad_rules_are_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_rules_are_listed_with_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Path("rules.yaml").write_text(BAD)
     assert main(["rules", "check", "rules.yaml"]) == 1
     out, err = capsys.readouterr()
@@ -217,7 +217,8 @@ def test_schema_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_device_and_a_closed_pipe_leave_no_traceback() -> None:
-    command = f"{sys.executable} -m headgate rules check /dev/zero; {sys.executable} -m headgate rules schema | head -c 1"
+    headgate = f"{sys.executable} -m headgate"
+    command = f"{headgate} rules check /dev/zero; {headgate} rules schema | head -c 1"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout == "{"
     assert done.stderr == (

@@ -126,7 +126,7 @@ def test_control_characters_steer_nothing(explain: Any) -> None:
     assert "\x07" not in out
 
 
-def test_bad_rules_are_told(explain: Any, tmp_path: Path) -> None:
+def test_invalid_rules_are_listed(explain: Any, tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text("rules: [{rule_id: x}]\n")
     code, out, err = explain()
     assert (code, out) == (1, "")

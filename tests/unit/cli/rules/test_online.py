@@ -50,7 +50,7 @@ def shell(
     return Shell(capsys)
 
 
-def test_a_limit_of_the_calendar_is_not_listed_as_so_many_seconds(shell: Shell) -> None:
+def test_a_calendar_limit_is_not_listed_in_seconds(shell: Shell) -> None:
     Path("rules.yaml").write_text(
         "{rule_id: all, identifier: ip_address, limits: [5/second, {limit: 9, calendar: month}]}"
     )

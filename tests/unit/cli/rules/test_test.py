@@ -161,14 +161,14 @@ BAD = {
 
 
 @pytest.mark.parametrize("case, message", BAD.values(), ids=BAD)
-def test_a_bad_case_is_told_with_its_line(run: Runner, case: str, message: str) -> None:
+def test_an_invalid_case_is_reported_with_its_line(run: Runner, case: str, message: str) -> None:
     code, out, err = run(f"  {case}\n")
     assert (code, out) == (1, "")
     assert err.startswith("rules.yaml:7: tests[0]")
     assert message in err
 
 
-def test_bad_rules_are_told_as_check_tells_them(run: Runner) -> None:
+def test_invalid_rules_are_reported_as_by_check(run: Runner) -> None:
     code, out, err = run("", rules="rules: [{rule_id: x}]\n")
     assert (code, out) == (1, "")
     assert "rules.yaml:1" in err

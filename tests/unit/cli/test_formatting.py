@@ -4,9 +4,17 @@ from fractions import Fraction
 
 import pytest
 
+from headgate.cli._formatting import (
+    approximate_duration,
+    count,
+    duration,
+    iso,
+    moment,
+    number,
+    short,
+)
 from headgate.cli._picture import _height
 from headgate.cli._terminal import PLAIN, escaped, to_ascii
-from headgate.cli._words import about, count, duration, iso, moment, number, short
 
 
 @pytest.mark.parametrize(
@@ -31,7 +39,7 @@ from headgate.cli._words import about, count, duration, iso, moment, number, sho
     ],
 )
 def test_lengths_of_time_are_short_and_honest(length_us: int | Fraction, text: str) -> None:
-    assert about(length_us) == text
+    assert approximate_duration(length_us) == text
     assert duration(length_us) == text.removeprefix("about ")
 
 

@@ -52,7 +52,7 @@ def duration(length_us: int | Fraction) -> str:
     return _duration(Fraction(length_us))[0]
 
 
-def about(length_us: int | Fraction) -> str:
+def approximate_duration(length_us: int | Fraction) -> str:
     """The same, and honest where it had to be rounded: `about 8.57 s`."""
     text, exact = _duration(Fraction(length_us))
     return text if exact else f"about {text}"
