@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
-# As many processes as the smallest CI machine has cores.
-PARALLEL := --numprocesses=2
+# One more than the smallest CI machine has cores: one of them runs the heavy tests, which wait more than they work.
+PARALLEL := --numprocesses=3 --durations=40 --durations-min=5
 UV_VERSION := 0.13.7
 
 .DEFAULT_GOAL := help
@@ -127,17 +127,20 @@ bench: setup servers compiled ## Measure against other limiters, side by side.
 	$(RUN) bench.middleware
 	$(RUN) bench.service
 	$(RUN) bench.service.viewers
+	$(RUN) bench.service.page
 	$(RUN) bench.resp
 	$(RUN) bench.cluster
+	$(RUN) bench.regions
 
 .PHONY: bounds
 bounds: setup servers ## Measure what one hostile caller can cost: CPU for each byte, memory for a million new names.
 	$(RUN) bench.bounds $(BOUNDS)
 
-# `make fuzz FUZZ="wire --executions 5000000"` names targets and how long.
+# `make fuzz FUZZ="wire --executions 5000000"` names targets and how long. The HTTP front is attacked through proxies, too.
 .PHONY: fuzz
-fuzz: setup ## Fuzz everything that reads bytes from outside; FUZZ="..." passes targets and --executions.
+fuzz: setup servers ## Fuzz everything that reads bytes from outside; FUZZ="..." passes targets and --executions.
 	$(RUN) tests.fuzz $(FUZZ)
+	$(if $(FUZZ),,HEADGATE_LONG=1 $(RUN) pytest -q tests/service/test_behind_proxies.py)
 
 # `make faults FAULTS="F1 E3 --seeds 5"` names faults and how often; SEEDS="0-999" names seeds of the simulator, and KILLS
 # is how often owners and leaders die on etcd.
@@ -146,7 +149,9 @@ faults: setup servers ## Simulate 50,000 seeds, then break real stores and nodes
 	$(RUN) headgate lab simulate --seeds $(or $(SEEDS),50000) --keep build/faults/seeds
 	$(RUN) headgate lab simulate --seeds $(or $(SEEDS),50000) --regions
 	$(RUN) tests.faults.campaign $(FAULTS)
-	HEADGATE_KILLS=$(or $(KILLS),50) $(RUN) pytest -q tests/faults/test_etcd_engine.py tests/faults/test_etcd_cluster.py
+	HEADGATE_LONG=1 HEADGATE_KILLS=$(or $(KILLS),50) $(RUN) pytest -q tests/faults/test_etcd_engine.py \
+	  tests/faults/test_etcd_cluster.py tests/faults/test_etcd_trouble.py tests/faults/test_etcd_partition.py
+
 # A missing server is installed by `make setup`; the frameworks are as old as pyproject.toml says.
 .PHONY: test-oldest
 test-oldest: setup ## Run the tests of integrations on the oldest frameworks they support.

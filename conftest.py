@@ -1,10 +1,11 @@
 """Run every example as a test: Python blocks in the README and the documentation, and docstrings.
 
 The blocks of a page share a namespace, so it reads from top to bottom like a script; so do the docstrings of a module.
-Each block of the README runs alone. Decision records quote code as it was, and are not run. A block that cannot run here
-is preceded by `<!-- skip: next -->`.
+Each block of the README runs alone. Decision records quote code as it was, and are not run. A block that cannot run
+here is preceded by `<!-- skip: next -->`.
 """
 
+import gc
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,9 @@ from tests.python_blocks import AlonePythonBlockParser
 from tests.servers.etcd import Etcd
 from tests.servers.fixtures import (  # noqa: F401 # Pages and tests ask for these by name.
     _whole_and_empty,
+    etcd_cluster,
+    etcd_clusters,
+    etcd_version,
     redis_cluster,
     redis_sentinel,
     redis_server,
@@ -222,6 +226,12 @@ def pytest_runtest_call() -> Generator[None, object, object]:
     outcome = yield
     assert not fixed_ports.used, f"take a port from free_ports instead: {fixed_ports.used}"
     return outcome
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are objects, too; without this, each collection of garbage would visit them all."""
+    gc.collect()
+    gc.freeze()
 
 
 class Scheduling(LoadScopeScheduling):

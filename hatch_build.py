@@ -1,8 +1,8 @@
 """The compiled build: the modules of the hot path, turned into C by mypyc, in a wheel beside their sources.
 
-Off unless asked for: `HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .`, or `make wheel`. The sources are compiled as they are, and
-nothing is written into them: what is made goes into a folder of its own, and from there into the wheel. An editable
-install never has it, so a change of a source is always seen.
+Off unless asked for: `HATCH_BUILD_HOOK_ENABLE_CUSTOM=1 pip wheel .`, or `make wheel`. The sources are compiled as they
+are, and nothing is written into them: what is made goes into a folder of its own, and from there into the wheel. An
+editable install never has it, so a change of a source is always seen.
 """
 
 from __future__ import annotations

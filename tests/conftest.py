@@ -31,3 +31,11 @@ def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     del os.environ["XDG_STATE_HOME"]
     if before is not None:
         os.environ["XDG_STATE_HOME"] = before
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what tests have measured (`record_property`), which is kept from sight while they run."""
+    for report in terminalreporter.getreports("passed"):
+        if report.user_properties:
+            measured = ", ".join(f"{name} {value}" for name, value in report.user_properties)
+            terminalreporter.write_line(f"{report.nodeid}: {measured}")

@@ -1,8 +1,10 @@
 """Console blocks of the documentation, run as their reader would run them.
 
-A line that begins with `$` is a command; the lines below it are what it prints, with `...` for what differs from run to run.
-`$ headgate …` runs in this process, `$ cat FILE` shows a file, `$ curl …` asks the service that `HEADGATE_URL` names in the place of
-the one at its usual address, and so does `$ redis-cli -p 7379 …` with `NODE`; nothing else is known here. Variables are those of the environment. Exit codes are not shown, so a command that fails must say so in what it prints.
+A line that begins with `$` is a command; the lines below it are what it prints, with `...` for what differs from run to
+run. `$ headgate …` runs in this process, `$ cat FILE` shows a file, `$ curl …` asks the service that `HEADGATE_URL`
+names in the place of the one at its usual address, and so does `$ redis-cli -p 7379 …` with `NODE`; nothing else is
+known here. Variables are those of the environment. Exit codes are not shown, so a command that fails must say so in
+what it prints.
 """
 
 import contextlib

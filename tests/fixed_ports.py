@@ -1,9 +1,11 @@
 """Notes which ports on this machine a test asks for by number, so that the run can refuse them.
 
-A fixed port may be taken: by a service that somebody started in another terminal, or by another run of these tests. Ports that are
-drawn (`free_ports`, or 0 for the kernel's choice) lie above all that people use by habit, so the number alone tells them apart.
+A fixed port may be taken: by a service that somebody started in another terminal, or by another run of these tests.
+Ports that are drawn (`free_ports`, or 0 for the kernel's choice) lie above all that people use by habit, so the number
+alone tells them apart.
 
-Port 1 is for tests and examples that need a place where nobody listens: it belongs to a protocol that nobody speaks any more.
+Port 1 is for tests and examples that need a place where nobody listens: it belongs to a protocol that nobody speaks any
+more.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python deploy/etcd/hammer.py [--units 20000] [--callers 16]
 
-It ends when the key is used up. A call that gets no answer may have been charged, so it is counted by itself: the count is
-right if no more than the limit was admitted, and no less but for those calls.
+It ends when the key is used up. A call that gets no answer may have been charged, so it is counted by itself: the count
+is right if no more than the limit was admitted, and no less but for those calls.
 """
 
 import argparse

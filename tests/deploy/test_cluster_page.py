@@ -1,4 +1,4 @@
-"""The page that starts a cluster with three commands: a person follows it, kills what they like, and the count is right."""
+"""The page that starts a cluster with three commands: whatever a person kills, the count is right."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ def test_the_count_is_right_whatever_is_killed(cluster: Cluster) -> None:
     for machine in machines:
         cluster.open(machine)
     for number in (1, 2, 3):
-        wait_until(lambda at=number: cluster.serves(at), f"node {number} serves", within_s=60)  # type: ignore[misc] # It is called at once.
+        # The lambda is called at once.
+        wait_until(lambda at=number: cluster.serves(at), f"node {number} serves", within_s=60)  # type: ignore[misc]
 
     (hammer,) = typed(".venv/bin/python deploy/etcd/hammer.py")
     client = cluster.open(f"{hammer} --units {UNITS}")

@@ -15,7 +15,7 @@ from tests.deploy.asking import answers, ask
 from tests.deploy.composed import SERVES_ON, Composed
 from tests.deploy.dockerfile import DEPLOY, read
 from tests.servers.fixtures import installed
-from tests.servers.process import HOST, Server, wait_until
+from tests.servers.process import HOST, PYTHON_PATH, Server, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.heavy]
 
@@ -34,7 +34,7 @@ def test_three_nodes_on_three_etcd_servers_count_as_one(tmp_path: Path) -> None:
     for made in (1, 0):
         printed = subprocess.run(
             composed.command("token"),
-            env={"PATH": path},
+            env={"PATH": path, **PYTHON_PATH},
             capture_output=True,
             text=True,
             check=True,

@@ -1,4 +1,4 @@
-"""Everything in `deploy/`, read by those who know the formats: schemas, systemd, and what a container file must have."""
+"""Everything in `deploy/`, read by what knows the formats: schemas, systemd, and what a container file must have."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_variable_in_the_files_is_a_setting() -> None:
             assert set(re.findall(r"\bHEADGATE_[A-Z_]+", path.read_text())) <= known, path.name
 
 
-def test_the_image_runs_as_nobody_s_user_and_has_no_compiler() -> None:
+def test_the_image_runs_as_an_unprivileged_user_and_has_no_compiler() -> None:
     build, image = read(DEPLOY / "Dockerfile")
     assert image.last("USER") == "10001:10001"
     assert not any("gcc" in rest for rest in image.all("RUN"))

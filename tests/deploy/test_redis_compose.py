@@ -23,7 +23,14 @@ from tests.deploy.composed import HEADGATE, SERVES_ON, Composed
 from tests.deploy.dockerfile import DEPLOY
 from tests.servers.dns import NameServer
 from tests.servers.fixtures import installed
-from tests.servers.process import HOST, NotInstalledError, Server, free_ports, wait_until
+from tests.servers.process import (
+    HOST,
+    PYTHON_PATH,
+    NotInstalledError,
+    Server,
+    free_ports,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +57,7 @@ class Stack:
         """Run the service that makes the token; what it prints."""
         made = subprocess.run(
             self.composed.command("token"),
-            env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}"},
+            env={"PATH": f"{Path(sys.executable).parent}:{os.defpath}", **PYTHON_PATH},
             capture_output=True,
             text=True,
             check=True,
@@ -217,7 +224,7 @@ def test_nodes_behind_nginx_come_and_go_and_share_their_counts(stack: Stack) -> 
     )
 
 
-def test_the_image_s_health_check_tells_a_node_that_serves_from_one_that_does_not() -> None:
+def test_the_images_health_check_passes_only_for_a_serving_node() -> None:
     command = [sys.executable if word == "python" else word for word in HEADGATE.health_check]
     with socket.socket() as nobody:
         nobody.bind((HOST, 0))

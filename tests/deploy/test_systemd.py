@@ -40,7 +40,7 @@ def variables(state: Path) -> dict[str, str]:
     return dict(word.split("=", 1) for word in [*words, *lines])
 
 
-def test_the_unit_s_command_serves_and_ends_when_its_parent_is_told(
+def test_the_units_command_serves_and_stops_when_its_parent_is_stopped(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     found = variables(tmp_path)

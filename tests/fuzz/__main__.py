@@ -1,8 +1,9 @@
 """Fuzz for as long as you like: `python -m tests.fuzz [TARGET ...] --executions 1000000`.
 
-With Atheris, inputs are led by the code that they reach; new ones are kept in build/fuzz/<target> and used again by the next run. Where
-Atheris is not to be had, inputs are made by chance alone. An input that breaks a promise is written to build/fuzz and named. The HTTP front
-also gets streams of requests that are mostly honest, which no mutation of bytes would make.
+With Atheris, inputs are led by the code that they reach; new ones are kept in build/fuzz/<target> and used again by the
+next run. Where Atheris is not to be had, inputs are made by chance alone. An input that breaks a promise is written to
+build/fuzz and named. The HTTP front also gets streams of requests that are mostly honest, which no mutation of bytes
+would make.
 """
 
 from __future__ import annotations
@@ -32,22 +33,35 @@ def main() -> int:
     parser.add_argument(
         "targets", nargs="*", default=list(TARGETS), help=f"of {', '.join(TARGETS)}"
     )
-    parser.add_argument("--executions", type=int, default=100_000, help="inputs for each target")
+    parser.add_argument(
+        "--executions",
+        type=int,
+        help="inputs for each target; if not given, each has its own number",
+    )
     parser.add_argument("--seed", type=int, default=secrets.randbits(31), help="to repeat a run")
     parser.add_argument("--by-chance", action="store_true", help="without Atheris")
     options = parser.parse_args()
     by_chance = options.by_chance or find_spec("atheris") is None
     held = True
-    if "http" in options.targets:
-        http_front.run(options.executions, options.seed)
     for name in options.targets:
         target = TARGETS[name]
-        print(f"{name}: {options.executions} inputs, seed {options.seed}", flush=True)  # noqa: T201
-        if by_chance:
-            held &= fuzz_by_chance(target, options.executions, options.seed)
-        else:
-            held &= fuzz_guided(target, options.executions, options.seed)
+        executions = options.executions or target.executions
+        tell(f"{name}: {executions} inputs, seed {options.seed}")
+        began = time.monotonic()
+        if name == "http":
+            requests = options.executions or http_front.REQUESTS
+            http_front.run(requests, options.seed)
+            tell(f"  {requests} requests in {time.monotonic() - began:.0f} s, none misread")
+            began = time.monotonic()
+        fuzz = fuzz_by_chance if by_chance else fuzz_guided
+        held &= fuzz(target, executions, options.seed)
+        tell(f"  {executions} inputs in {time.monotonic() - began:.0f} s")
     return 0 if held else 1
+
+
+def tell(text: str) -> None:
+    """Print at once, also into a file."""
+    print(text, flush=True)  # noqa: T201
 
 
 def fuzz_guided(target: Target, executions: int, seed: int) -> bool:
@@ -76,11 +90,11 @@ def fuzz_by_chance(target: Target, executions: int, seed: int) -> bool:
             OUT.mkdir(parents=True, exist_ok=True)
             kept = OUT / f"{target.name}-crash-{sha256(data).hexdigest()[:16]}"
             kept.write_bytes(data)
-            print(f"  {type(error).__name__}: {error}\n  the input is in {kept}")  # noqa: T201
+            tell(f"  {type(error).__name__}: {error}\n  the input is in {kept}")
             return False
         if time.monotonic() - told > TELL_EVERY_S:
             told = time.monotonic()
-            print(f"  {number + 1} inputs", flush=True)  # noqa: T201
+            tell(f"  {number + 1} inputs")
     return True
 
 

@@ -1,7 +1,7 @@
 """One target under Atheris: `python -m tests.fuzz.guided TARGET [options of libFuzzer] [folders of inputs]`.
 
-What is imported from here on is watched, so this comes before the target. One input in four is made by our own mutations, which know the
-words of the formats and make inputs large; the others by libFuzzer's.
+What is imported from here on is watched, so this comes before the target. One input in four is made by our own
+mutations, which know the words of the formats and make inputs large; the others by libFuzzer's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The HTTP front, from bytes: what is carried out is what a strict reader sees, however the packets are cut.
 
-`http_front` makes streams of requests that are mostly honest; this takes any bytes at all, and judges them in the same way.
+`http_front` makes streams of requests that are mostly honest; this takes any bytes at all, and judges them in the same
+way.
 """
 
 from __future__ import annotations
@@ -13,11 +14,9 @@ import zlib
 from functools import cache
 from typing import Final
 
-from .http_front import TURNS, Front, Maker, complaint
+from .http_front import PROBE, TURNS, Front, Maker, complaint
 from .strict_http import read_stream
 
-PROBE: Final = b"\r\n\r\nPUT /probe HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-"""Sent behind everything."""
 ABSOLUTE: Final = re.compile(rb"\A[A-Za-z][A-Za-z0-9+.\-]*://[^/?#]*")
 
 
@@ -50,6 +49,6 @@ def check(data: bytes) -> None:
 
 
 def _origin_form(target: bytes) -> bytes:
-    """A target as the application sees it: without scheme and host, and without a question mark behind which nothing is asked."""
+    """A target as the application sees it: without scheme and host, and without a question mark that asks nothing."""
     path, mark, query = (ABSOLUTE.sub(b"", target) or b"/").partition(b"?")
     return path + mark + query if query else path

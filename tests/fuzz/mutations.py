@@ -1,7 +1,7 @@
 """Inputs from inputs, by chance: the same ones for the same seed.
 
-Most are small slips, as people and programs make them. Some repeat a piece until the input is large: that is what finds work that grows
-faster than its input.
+Most are small slips, as people and programs make them. Some repeat a piece until the input is large: that is what finds
+work that grows faster than its input.
 """
 
 from __future__ import annotations

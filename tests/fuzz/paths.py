@@ -1,7 +1,7 @@
 """Paths: one spelling each, and no way around a rule by spelling it otherwise.
 
-The other reading is that of servers behind us which decode everything, take a backslash for a slash and then walk the dots. A path that leads
-them to a place with a rule leads us to that rule, or is told to be unreadable.
+The other reading is that of servers behind us which decode everything, take a backslash for a slash and then walk the
+dots. A path that leads them to a place with a rule leads us to that rule, or is told to be unreadable.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Bytes of the Redis protocol: read the same however they are cut, answered or refused in words, and never in another way than a strict
-reader reads them.
+"""Bytes of the Redis protocol: however they are cut, they are read as a strict reader reads them, or refused.
 
 The first byte of the data says where the rest is cut.
 """

@@ -21,7 +21,7 @@ REQUESTS: Final = (
 
 
 def check(data: bytes) -> None:
-    """Nothing but `RulesError` escapes; rules that are taken are read the same from what they say of themselves, and decide."""
+    """Only `RulesError` escapes; rules that are taken are read the same from their own output, and decide."""
     for name in NAMES:
         _check_as(name, data)
 

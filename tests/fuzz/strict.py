@@ -17,7 +17,7 @@ class Bad(dict[str, Any]):
 
 
 def read(body: bytes) -> Any:
-    """What a body says; refused when it is not UTF-8, has a name twice in an object, half a character, or is too deep."""
+    """What a body says; refused if it is not UTF-8, has a name twice in an object or half a character, or is deep."""
     value = read_loosely(body)
     reason = fault(value)
     if reason is not None:

@@ -1,4 +1,4 @@
-"""A strict and slow reader of HTTP/1.1 (RFC 9112), to compare with: what is in a stream of bytes, and where it stops being beyond doubt."""
+"""A strict and slow reader of HTTP/1.1 (RFC 9112), to compare with: what a stream says until it is in doubt."""
 
 from __future__ import annotations
 

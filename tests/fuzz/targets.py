@@ -1,7 +1,7 @@
 """What is fuzzed. A target is a module with `check(data)`, which raises `AssertionError` when a promise is broken.
 
-To add one, write such a module, name it here, and put a few inputs that are worth starting from into `corpus/<name>/`. An input that broke
-a promise goes there, too, when the promise holds again.
+To add one, write such a module, name it here, and put a few inputs that are worth starting from into `corpus/<name>/`.
+An input that broke a promise goes there, too, when the promise holds again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ class Target(NamedTuple):
     name: str
     ms_per_64_kb: float = 50.0
     """How much CPU reading 64 KB may take, on top of what any input takes."""
+    executions: int = 100_000
+    """How many inputs `make fuzz` makes."""
     more: tuple[Path, ...] = ()
     """Where else inputs to start from are kept."""
 
@@ -48,11 +50,12 @@ TARGETS: Final = {
     for target in (
         Target("rates"),
         # PyYAML's reader is pure Python; and each document is read three times, as three kinds.
-        Target("rules", 3_000.0, (RULE_FILES / "good", RULE_FILES / "bad")),
+        Target("rules", 3_000.0, more=(RULE_FILES / "good", RULE_FILES / "bad")),
         Target("wire"),
         Target("batches", 400.0),  # Every check of a batch is sent once more alone.
         Target("paths"),
-        Target("resp", 500.0),  # Read three times, and every command is answered.
+        # Read three times, and every command is answered.
+        Target("resp", 500.0, executions=1_000_000),
         Target("http", 500.0),  # A strict reader in Python reads everything once more.
     )
 }

@@ -1,4 +1,4 @@
-"""A short part of the fuzzing of the HTTP front, with seeds that are always the same; and packets that it cannot make."""
+"""A short part of the fuzzing of the HTTP front, always with the same seeds; and packets that it cannot make."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.fuzz.http_front import Front, run
+from tests.fuzz.http_front import PROBE, Front, misread, run
 from tests.fuzz.strict_http import Asked, read_stream
 
 CHECK = b'POST /check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n{"key":"a"}'
@@ -42,7 +42,7 @@ def test_a_head_that_is_not_too_long_is_taken() -> None:
     assert not ended
 
 
-def test_a_long_body_and_what_follows_it_are_told_apart_in_one_packet() -> None:
+def test_a_long_body_and_the_next_request_are_separated_within_one_packet() -> None:
     body = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 60
     head = b"POST /check HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     one = head % len(body) + body
@@ -94,6 +94,31 @@ def test_nothing_behind_the_last_request_is_carried_out() -> None:
     last = b"PUT /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     done, ended = play(last + last)
     assert (len(done), ended) == (1, True)
+
+
+NO_VERSION = b"PUT /api/bans/victim\r\n"
+
+
+def test_a_first_line_without_a_version_is_refused_when_its_head_ends() -> None:
+    done, ended = play(CHECK + NO_VERSION)
+    assert (len(done), ended) == (1, False)
+    done, ended = play(CHECK + NO_VERSION, PROBE)
+    assert (len(done), ended) == (1, True)
+
+
+def test_who_goes_on_behind_something_doubtful_is_found() -> None:
+    class Careless(Front):
+        async def play(
+            self, packets: list[bytes], chance: random.Random
+        ) -> tuple[list[Asked], bool]:
+            done, _ = await super().play([one for one in packets if one != NO_VERSION], chance)
+            return done, False
+
+    async def judged(front: type[Front]) -> str | None:
+        return await misread(front(), [CHECK, NO_VERSION], random.Random(1))
+
+    assert asyncio.run(judged(Front)) is None
+    assert "which nobody sent" in str(asyncio.run(judged(Careless)))
 
 
 def test_the_strict_reader_is_strict() -> None:

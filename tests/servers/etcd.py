@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import ssl
 import sys
@@ -20,6 +21,8 @@ from tests.servers.machines import Machine
 from tests.servers.process import HOST, NotInstalledError, Server, free_ports, wait_until
 from tests.servers.tls import Certificates, make_certificates
 
+HAS_3_5 = sys.platform.startswith("linux") and platform.machine() == "x86_64"
+"""Whether there is an etcd 3.5 for this platform: it comes as a wheel."""
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # Where there is one, no disk makes an election late.
 
 
@@ -211,6 +214,11 @@ def etcd_3_5() -> str:
     if spec is None or spec.origin is None:
         raise NotInstalledError("there is no etcd 3.5 for this platform in the environment")
     return str(Path(spec.origin).with_name("etcdbin") / "etcd")
+
+
+def etcd_program(version: str) -> str:
+    """The program of a version: 3.4 or 3.5."""
+    return {"3.4": installed_etcd, "3.5": etcd_3_5}[version]()
 
 
 def _tls_options(certificates: Certificates | None) -> list[str]:

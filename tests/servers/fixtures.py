@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.servers.etcd import HAS_3_5, Etcd, etcd, etcd_program
 from tests.servers.machines import NotRootError
 from tests.servers.process import NotInstalledError
 from tests.servers.redis import (
@@ -33,6 +34,13 @@ _SHARED = ("redis_server", "redis_sentinel", "redis_cluster")
 def on_flavours(fixture: str, *names: str) -> pytest.MarkDecorator:
     """Mark a test to run on these flavours of a fixture; on all of them if none is named."""
     return pytest.mark.parametrize(fixture, names or list(FLAVOURS), indirect=True)
+
+
+def on_etcd_versions(*, always: bool = False) -> pytest.MarkDecorator:
+    """Mark a test that kills no server of etcd to run on 3.5, too: where `HEADGATE_LONG` is set, or always."""
+    both = always or bool(os.environ.get("HEADGATE_LONG"))
+    versions = ("3.4", "3.5") if both and HAS_3_5 else ("3.4",)
+    return pytest.mark.parametrize("etcd_version", versions)
 
 
 @contextlib.contextmanager
@@ -83,6 +91,35 @@ def redis_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """Three masters with a replica each; whole and empty when the test begins."""
     with installed(), cluster(getattr(request, "param", _NEWEST)) as group:
         yield group
+
+
+@pytest.fixture
+def etcd_version() -> str:
+    """The one that bears to be killed; `on_etcd_versions` names others."""
+    return "3.4"
+
+
+@pytest.fixture(scope="module")
+def etcd_clusters() -> Iterator[Callable[[str], Etcd]]:
+    """Give three servers of a version, started when they are first asked for."""
+    running: dict[str, Etcd] = {}
+    with contextlib.ExitStack() as stack:
+
+        def get(version: str) -> Etcd:
+            if version not in running:
+                running[version] = stack.enter_context(etcd(3, program=etcd_program(version)))
+            return running[version]
+
+        yield get
+
+
+@pytest.fixture
+def etcd_cluster(etcd_clusters: Callable[[str], Etcd], etcd_version: str) -> Etcd:
+    """Three servers of etcd, whole when the test begins."""
+    with installed():
+        cluster = etcd_clusters(etcd_version)
+    cluster.heal()
+    return cluster
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """A network of its own for what a test starts: the loopback device of a new namespace, in which packets can be dropped.
 
-It takes root, and Linux. The namespace holds for the thread that enters it and for all processes and threads that this one
-starts; connections to servers outside are not possible from there.
+It takes root, and Linux. The namespace holds for the thread that enters it and for all processes and threads that this
+one starts; connections to servers outside are not possible from there.
 """
 
 from __future__ import annotations

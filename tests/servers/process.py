@@ -29,6 +29,10 @@ _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _PORTS = range(11_000 + _WORKER, 21_000, _WORKERS)
 _BUS_OFFSET = 10_000
 
+_PATHS = [str(Path(one).absolute()) for one in os.environ.get("PYTHONPATH", "").split(":") if one]
+PYTHON_PATH = {"PYTHONPATH": ":".join(_PATHS)} if _PATHS else {}
+"""For processes with another environment: they must import what the tests import, from any folder."""
+
 
 class NotInstalledError(Exception):
     """This machine lacks something a test needs; the message says what, and how to get it."""
@@ -104,7 +108,11 @@ class Server:
             self._process = subprocess.Popen(
                 self.command,
                 cwd=self.folder,
-                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **self.environment},
+                env={
+                    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+                    **PYTHON_PATH,
+                    **self.environment,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Real proxies in front of a service: each passes on `POST /check` and nothing else, bodies as they come, over few connections."""
+"""Real proxies in front of a service: each passes on only `POST /check`, bodies as they come, over few connections."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def envoy(folder: Path, behind: int) -> Proxy:
         "route": {"cluster": "headgate"},
     }
     manager = {
-        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "@type": "type.googleapis.com/envoy.extensions.filters.network."
+        "http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "front",
         "http_filters": [
             {

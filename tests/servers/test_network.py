@@ -11,7 +11,7 @@ from tests.servers.network import OTHER_SIDE, own_network
 from tests.servers.process import HOST
 
 
-def test_only_what_is_cut_is_lost_and_it_arrives_when_it_is_mended() -> None:
+def test_only_packets_to_the_cut_port_are_lost_and_they_arrive_once_it_is_restored() -> None:
     with installed(), own_network() as network, socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]
         ends = {}

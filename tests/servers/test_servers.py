@@ -497,7 +497,7 @@ def test_a_reset_reaches_the_client_as_one(link: Link, client: socket.socket) ->
         client.recv(64)
 
 
-def test_half_closed_the_client_hears_nothing_more_and_is_still_heard(
+def test_after_a_half_close_the_client_can_send_but_not_receive(
     link: Link, client: socket.socket, server: RedisServer
 ) -> None:
     link.half_close()

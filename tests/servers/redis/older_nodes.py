@@ -53,7 +53,7 @@ class OlderEngine(RedisEngine):
 
     def _open(self) -> None:
         self._dialect = OlderDialect()
-        self._speak_for("")
+        self._use_namespace("")
         super()._open()
 
 
