@@ -289,6 +289,39 @@ def test_a_store_that_is_full_is_given_up_until_it_takes_writes(redis_server: Re
 
 
 @on_flavours("redis_server", "redis-7.0")
+def test_a_program_with_an_event_loop_for_each_call_is_back_when_the_store_is(
+    redis_server: RedisServer,
+) -> None:
+    """As in an async view of Flask: the recovery has to outlive all of these loops."""
+    limiter = AsyncLimiter(redis_server.url, on_error="fallback", nodes=NODES)
+    guard: Any = fallback_of(limiter.engine)
+
+    def hit(key: str) -> str:
+        return asyncio.run(_hit(limiter, key))
+
+    assert hit("k") == "engine"
+    redis_server.stop()
+    told = [hit("k") for _ in range(20)]
+    assert told == ["fallback"] * 20
+    redis_server.resume()
+    wait_until(lambda: hit("other") == "engine", "it is back")
+    wait_until(lambda: not guard.breaker.recoveries, "it knows what was admitted")
+    with Limiter(redis_server.url) as reader:
+        assert (
+            reader.limit("k", LIMIT).stats().count >= 21
+        )  # What hung in its socket may count, too.
+    asyncio.run(limiter.aclose())
+
+
+async def _hit(limiter: AsyncLimiter, key: str) -> str:
+    try:
+        return (await limiter.hit(key, LIMIT)).source
+    finally:
+        engine: Any = limiter.engine.unguarded
+        await engine.aclose()  # The connections of this loop.
+
+
+@on_flavours("redis_server", "redis-7.0")
 @pytest.mark.parametrize("on_error", ["open", "closed", "raise"])
 def test_other_answers_come_at_once_once_the_store_is_given_up(
     redis_server: RedisServer, on_error: str

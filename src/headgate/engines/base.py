@@ -44,6 +44,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Literal,
     NamedTuple,
     ParamSpec,
     Protocol,
@@ -198,6 +199,8 @@ class EngineDescription:
     """Why it cannot keep a limit, in words that follow a colon; `None` if it keeps all of them."""
     in_part: Callable[[], bool] | None = None
     """Whether some servers of the store answer, so that a failure is about the keys of others; `None` if it has one."""
+    event_loops: Literal["any", "each", "one"] = "any"
+    """What it has to do with event loops: nothing, connections for each (closed one by one), or it lives in one."""
     board: BoardPlace | None = None
     """Where others who use the same store and namespace are met, if they can be."""
 

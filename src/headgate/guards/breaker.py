@@ -53,6 +53,8 @@ class Breaker:
         """The store's last error."""
         self.openings = 0
         """How often it has opened."""
+        self.recoveries: set[object] = set()
+        """What has begun to recover and has not ended; until then it is not calm."""
         self.on_change: Callable[[], None] | None = None
         """Called after the breaker opens or closes."""
         self._answered = False
@@ -86,7 +88,8 @@ class Breaker:
             return
         self._answered = True
         self._timeouts = 0
-        self.calm = self._keeps_deadline and not self.is_open and now_ns >= self._window_ends_ns
+        quiet = now_ns >= self._window_ends_ns and not (self.is_open or self.recoveries)
+        self.calm = self._keeps_deadline and quiet
 
     def failed(self, asked_ns: int, error: EngineError) -> None:
         """Record that this call failed."""

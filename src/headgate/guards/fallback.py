@@ -106,7 +106,7 @@ class FallbackGuard(Guard):
 
         def after(decision: Decision, ticket: tuple[str, int, int]) -> Decision:
             if not breaker.calm:
-                breaker.answered(ticket[2])
+                self._note_answered(ticket[2])
             if remembers:
                 if members.join is not None:
                     members.join()
@@ -143,13 +143,18 @@ class FallbackGuard(Guard):
     def note_answer(self, asked_ns: int, request: ChargeSet, decision: Decision) -> Decision:
         """Record an answer of the store; a fallback starts from the remaining units it reports."""
         if not self.breaker.calm:
-            self.breaker.answered(asked_ns)
+            self._note_answered(asked_ns)
         for one in decision.rules:
             if self.policy(one.rule) == "fallback":
                 if self._members.join is not None:
                     self._members.join()
                 self.local.known.of(one.limited_by, one.rule).note(one.key, one.answer)
         return decision
+
+    def _note_answered(self, asked_ns: int) -> None:
+        self.breaker.answered(asked_ns)
+        if self.local in self.breaker.recoveries:
+            self.wake()  # Usually running already, but not if its event loop has stopped, or in a forked child.
 
     def note_failure(self, asked_ns: int, error: EngineError) -> None:
         """Record a failure of the store. While a part of it still answers, the breaker stays closed."""
@@ -170,7 +175,7 @@ class FallbackGuard(Guard):
         for charge in request.charges:
             require_key(charge.key)
         if self.breaker.is_open:
-            self.wake()  # Usually running already, but not in a child that was forked meanwhile.
+            self.wake()
         policies = [self._policy_of(charge) for charge in request.charges]
         if "closed" in policies:
             return self._uncounted(request, policies)

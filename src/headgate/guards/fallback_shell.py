@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from _thread import start_new_thread
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakSet
@@ -148,6 +149,15 @@ class _Verbs:
         guard = self._fallback
         return guard.breaker.is_open or guard.local.has_debts
 
+    def _look(self) -> bool:
+        """Whether a recovery is needed, now that none runs; the breaker knows of it from here on."""
+        guard, needed = self._fallback, self._is_needed
+        if needed:
+            guard.breaker.recoveries.add(guard.local)
+        else:
+            guard.breaker.recoveries.discard(guard.local)
+        return needed
+
 
 class FallbackEngine(_Verbs, GuardedEngine):
     """A blocking engine with a fallback."""
@@ -204,7 +214,7 @@ class FallbackEngine(_Verbs, GuardedEngine):
 
         Not a `threading.Thread`: its `start` waits for the thread with a lock that an interrupt would leave locked.
         """
-        if self._runs or not self._is_needed or self._closed.is_set():
+        if self._runs or self._closed.is_set() or not self._look():
             return
         try:
             self._runs = True
@@ -220,7 +230,8 @@ class FallbackEngine(_Verbs, GuardedEngine):
             return  # The one that recovers looks again when it is done.
         try:
             while self._is_needed and not self._closed.is_set():
-                self._drive(self._recovery())
+                with closing(self._recovery()) as recovery:
+                    self._drive(recovery)
         finally:
             self._recovering.release()
             self._runs = False
@@ -270,14 +281,29 @@ class FallbackEngine(_Verbs, GuardedEngine):
 
 
 class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
-    """An async engine with a fallback."""
+    """An async engine with a fallback.
+
+    Its recovery is a task of the event loop that needed it. If that loop ends first, as when a program calls
+    `asyncio.run` for each request, the recovery goes on in a thread with a loop of its own.
+    """
 
     def __init__(self, engine: AsyncEngine, guard: FallbackGuard) -> None:
         super().__init__(engine, guard)
         self._scoped: WeakSet[AsyncFallbackEngine] = WeakSet()
-        self._task: asyncio.Task[None] | None = None
+        self._begin()
         self._closed = False
         guard.wake = self._wake
+        reset_after_fork(self)
+
+    def _begin(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self._recovering: Recovery | None = None
+        """What the task runs. Closing it puts back what it was about to charge."""
+        self._in_thread = False
+
+    def after_fork(self) -> None:
+        """Called in a child process, which has neither the parent's event loop nor its thread."""
+        self._begin()
 
     def scoped(self, namespace: str) -> Self:
         """See `Engine.scoped`. It recovers by itself, for as long as this one may."""
@@ -303,27 +329,77 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
         self._closed = True
         for twin in list(self._scoped):
             await twin.stop()
-        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        task = self._task
+        if task is None or task.done():
+            return
+        if task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait([task])
+        elif self._in_thread:
+            with suppress(RuntimeError):  # Its loop has just ended.
+                task.get_loop().call_soon_threadsafe(task.cancel)
 
     def _wake(self) -> None:
         """Start the recovery unless it runs already; one in an event loop that was stopped does not."""
+        if self._in_thread or self._closed:
+            return
         task = self._task
         if task is not None and not task.done() and task.get_loop().is_running():
             return
-        if self._is_needed and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._recover())
-            self._task.add_done_callback(self._woken)
+        if self._recovering is not None:
+            try:
+                self._recovering.close()
+            except ValueError:  # Its loop runs again, in another thread.
+                return
+        if not self._look():
+            return
+        if task is not None and not task.done() and task.get_loop().is_closed():
+            self._continue_in_thread()
+            return
+        self._task = asyncio.get_running_loop().create_task(self._recover())
+        self._task.add_done_callback(self._woken)
 
     def _woken(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and not task.get_loop().is_closed():
+        if task is not self._task or self._closed:
+            return
+        if task.cancelled():  # Its event loop ends.
+            self._continue_in_thread()
+        elif not task.get_loop().is_closed():
             self._wake()  # There may be something new to recover.
+
+    def _continue_in_thread(self) -> None:
+        if self._engine.describe().event_loops == "one" or not self._look():
+            return
+        try:
+            self._in_thread = True
+            start_new_thread(self._recover_in_thread, ())
+        except RuntimeError:  # Too many threads, or the program ends: the next caller tries again.
+            self._in_thread = False
+        except BaseException:  # An interrupt.
+            self._in_thread = False
+            raise
+
+    def _recover_in_thread(self) -> None:
+        try:
+            with suppress(asyncio.CancelledError):  # The engine was closed.
+                asyncio.run(self._recover_alone())
+        finally:
+            self._in_thread = False
+
+    async def _recover_alone(self) -> None:
+        self._task = asyncio.current_task()
+        try:
+            while self._look() and not self._closed:
+                await self._recover()
+        finally:
+            if self._engine.describe().event_loops == "each":
+                await self._engine.unguarded.aclose()
 
     async def _recover(self) -> None:
         """Recover until nothing is left to do, or until another loop does it because this one had been stopped."""
-        while self._is_needed and self._task is asyncio.current_task():
-            await self._drive(self._recovery())
+        while self._is_needed and not self._closed and self._task is asyncio.current_task():
+            with closing(self._recovery()) as self._recovering:
+                await self._drive(self._recovering)
 
     async def _drive(self, recovery: Recovery) -> None:
         try:

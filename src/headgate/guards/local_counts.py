@@ -102,6 +102,8 @@ class LocalCounts:
         """Started states by key, identity of the limit, and rule: variants of a limit share one."""
         self._admitted: dict[Counted, int] = {}
         self._surplus: dict[Counted, int] = {}
+        self._in_flight: dict[int, ChargeSet] = {}
+        """Debts that the store is being charged for, by `id`."""
 
     def new_empty(self) -> LocalCounts:
         """An empty copy, for another namespace."""
@@ -119,7 +121,7 @@ class LocalCounts:
     @property
     def has_debts(self) -> bool:
         """Whether there is anything to charge or return to the store."""
-        return bool(self._admitted or self._surplus or self._later)
+        return bool(self._admitted or self._surplus or self._in_flight or self._later)
 
     @property
     def fleet(self) -> Fleet:
@@ -275,7 +277,7 @@ class LocalCounts:
             return not released or taken is False
 
     def next_debts(self, most: int) -> list[ChargeSet]:
-        """The next charges to force on the store; considered paid unless `restore_debts` is called."""
+        """The next charges to force on the store; they are owed until they are `paid`."""
         found: list[ChargeSet] = []
         with self._lock:
             for token, reserved in self._reserved.items():
@@ -290,12 +292,21 @@ class LocalCounts:
                 units = min(admitted, used)
                 if units > 0:
                     found.append(_forced(counted, units))
+            self._in_flight.update((id(request), request) for request in found)
         return found
 
-    def restore_debts(self, charges: Sequence[ChargeSet]) -> None:
-        """Put back charges that failed."""
+    def paid(self, charges: Sequence[ChargeSet]) -> None:
+        """The store has been charged for these, or never will be."""
         with self._lock:
             for request in charges:
+                self._in_flight.pop(id(request), None)
+
+    def restore_debts(self) -> None:
+        """Put back the charges that were not paid."""
+        with self._lock:
+            unpaid = list(self._in_flight.values())
+            self._in_flight.clear()
+            for request in unpaid:
                 (charge,) = request.charges
                 counted = (charge.key, charge.limits[0], charge.rule)
                 self._add(self._surplus, counted, charge.cost)
@@ -308,7 +319,7 @@ class LocalCounts:
     def end_outage(self) -> None:
         """The store has been charged for everything. What was spent of a share stays spent."""
         with self._lock:
-            if not (self._admitted or self._surplus):
+            if not (self._admitted or self._surplus or self._in_flight):
                 self._begin_outage()
 
     def _share(self, limit: Limit, key: str) -> Limit:

@@ -54,7 +54,11 @@ Recovery: TypeAlias = Generator[RecoveryStep, Any, None]
 
 
 def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
-    """Run until the store answers and has been charged for everything."""
+    """Run until the store answers and has been charged for everything.
+
+    Until it has ended, `local` is among the breaker's `recoveries`, so that one which was left behind is begun again.
+    """
+    breaker.recoveries.add(local)
     probes = count()  # Each probes another key: only one part of a store may be down.
     at_once = MERGED_AT_ONCE
     while breaker.is_open or local.has_debts:
@@ -71,6 +75,7 @@ def recover(breaker: Breaker, local: LocalCounts, clock: Clock) -> Recovery:
             breaker.close()
             yield from _move_slots(local)
     local.end_outage()
+    breaker.recoveries.discard(local)
 
 
 def _probe(number: int) -> Generator[RecoveryStep, Any, bool]:
@@ -96,7 +101,6 @@ def _merge(
     breaker: Breaker, local: LocalCounts, clock: Clock, ends_ns: int, at_once: int
 ) -> Generator[RecoveryStep, Any, bool]:
     """Charge what is owed, as far as time allows; false if the store failed."""
-    failed: list[ChargeSet] = []
     all_sent = True
     for one in local.waiting():
         try:
@@ -107,19 +111,24 @@ def _merge(
                 return False
             local.defer(one.verb, *one.args)
             all_sent = False
-    while charges := local.next_debts(at_once):
-        try:
-            local.note_merged((yield EngineCall("decide", (charges,))))
-        except UsageError:  # The store will never accept them.
-            local.unmerged += len(charges)
-        except EngineError:  # It may have been applied: rather charge twice than never.
-            failed += charges
-            if at_once > 1 or breaker.is_open:
+    all_charged = True
+    try:
+        while charges := local.next_debts(at_once):
+            try:
+                local.note_merged((yield EngineCall("decide", (charges,))))
+                local.paid(charges)
+            except UsageError:  # The store will never accept them.
+                local.unmerged += len(charges)
+                local.paid(charges)
+            except EngineError:  # It may have been applied: rather charge twice than never.
+                all_charged = False
+                if at_once > 1 or breaker.is_open:
+                    break
+            if clock.ticks() >= ends_ns:
                 break
-        if clock.ticks() >= ends_ns:
-            break
-    local.restore_debts(failed)
-    return all_sent and not failed
+    finally:  # Also if this is interrupted, or closed because its event loop has ended.
+        local.restore_debts()
+    return all_sent and all_charged
 
 
 def _move_slots(local: LocalCounts) -> Recovery:

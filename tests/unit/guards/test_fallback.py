@@ -494,6 +494,7 @@ def test_the_log_has_one_line_for_each_change_and_says_who_decides(
     for _ in range(50):
         outage.limiter.hit("k", MINUTE)
     outage.end()
+    wait_until(lambda: len(caplog.records) > 1, "the log says that it is over")
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
     assert "as one of 2" in caplog.records[0].message
     assert "decides again" in caplog.records[1].message

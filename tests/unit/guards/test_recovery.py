@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from headgate import Charge, Concurrency, Decision, EngineError, FixedWindow
 from headgate.charge import ChargeSet
 from headgate.errors import EngineTimeout
@@ -15,8 +17,6 @@ from headgate.guards.shares import Fleet
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    import pytest
-
     from headgate.guards.recovery import Recovery, RecoveryStep
 
 LIMIT = FixedWindow(10, 60_000_000)
@@ -116,6 +116,24 @@ def test_a_charge_that_fails_alone_is_made_again() -> None:
     call_after_pause(recovery)
     recovery.throw(EngineError("CLUSTERDOWN", transient=True))
     assert is_merge(call_after_pause(recovery))
+
+
+@pytest.mark.parametrize("admitted", [1, 200])
+def test_what_is_about_to_be_charged_when_a_recovery_ends_is_still_owed(admitted: int) -> None:
+    """An interrupt, or an event loop that is stopped and left behind: the next recovery charges it."""
+    store = Store(admitted=admitted)
+    begun = store.recovery()
+    assert is_merge(call_after_pause(begun))
+    begun.close()
+    charged: list[Any] = []
+    recovery = store.recovery()
+    with contextlib.suppress(StopIteration):
+        step: Any = call_after_pause(recovery)
+        while True:
+            if is_merge(step):
+                charged += [request.charges[0].key for request in step.args[0]]
+            step = recovery.send([GRANTED])
+    assert sorted(charged) == sorted(f"key {number}" for number in range(admitted))
 
 
 class TestMovingSlots:

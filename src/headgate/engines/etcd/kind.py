@@ -83,6 +83,7 @@ def description_of(
         refuses=why_not_storable,
         meter=meter,
         deadline=options.deadline,
+        event_loops="one",
         board=BoardPlace(KIND.board, options, namespace),
     )
 

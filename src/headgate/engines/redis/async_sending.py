@@ -74,7 +74,7 @@ class AsyncSender:
                 return await self._drive(routed, ends, first, batch)
         except TimeoutError:
             sent = batch.link is not None
-            batch.give_up(deadline)
+            batch.give_up(self._state().deadline)  # Not by what is left of the caller's time.
             reason = None if sent else batch.trouble
             raise timed_out(deadline, reason, sent=sent) from reason
         finally:

@@ -1,9 +1,8 @@
 """The batcher: requests of one event loop tick are sent as one script call.
 
-Each caller has a future and one deadline, which includes queueing and counts from its tick's first call. At most
-`max_in_flight` calls to a server are in flight; requests that come meanwhile wait for the next one, so batches grow
-with the load. A caller that is cancelled before its batch is sent is left out; one that is cancelled later does not
-affect the others.
+Each caller has a future and one deadline, which includes queueing. At most `max_in_flight` calls to a server are in
+flight; requests that come meanwhile wait for the next one, so batches grow with the load. A caller that is cancelled
+before its batch is sent is left out; one that is cancelled later does not affect the others.
 
 **A single request does not wait.** A request that comes right after the answer to a single request is sent at once:
 nothing else is waiting, and the link has just worked. All others are sent at the end of the tick, with the other
@@ -65,8 +64,6 @@ class Batcher:
         """Batches that still have waiting callers, in the order they were sent, by their `id`."""
         self._in_flight = 0
         self._scheduled = False
-        self._tick_ends = 0.0
-        """The deadline of all requests of this tick; it counts from the first one."""
         self._send_at_once_until = 0.0
         """Until when a new request is sent at once; 0 while anything is queued or in flight."""
         self._timer: asyncio.TimerHandle | None = None
@@ -81,7 +78,7 @@ class Batcher:
         loop, queue = self._loop, self._queue
         future: asyncio.Future[Decision] = loop.create_future()
         if self._scheduled and ends is None:  # Most requests are not the first of their tick.
-            queue.append((future, part, operations, self._tick_ends))
+            queue.append((future, part, operations, loop.time() + self._deadline))
             if len(queue) >= self._max_batch:
                 self._send_full()
             return future
@@ -100,15 +97,14 @@ class Batcher:
         self._send_at_once_until = 0.0
         queue.append(waiting)
         if not self._scheduled:
-            self._schedule(now)
+            self._schedule()
         elif len(queue) >= self._max_batch:
             self._send_full()
         return future
 
-    def _schedule(self, now: float) -> None:
+    def _schedule(self) -> None:
         """Send what is queued at the end of this tick."""
         self._scheduled = True
-        self._tick_ends = now + self._deadline
         self._loop.call_soon(self._flush)
 
     def _send_full(self) -> None:
@@ -135,7 +131,6 @@ class Batcher:
     def use_deadline(self, deadline: float) -> None:
         """Use this deadline for new requests."""
         self._deadline = deadline
-        self._tick_ends = self._loop.time() + deadline
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -145,7 +140,7 @@ class Batcher:
         self._scheduled = False
         self._send_next(self._half())
         if self._queue and self._in_flight < self._max_in_flight:
-            self._schedule(self._loop.time())
+            self._schedule()
         if self._timer is None and (self._queue or self._sent):
             self._watch()
 

@@ -84,6 +84,7 @@ def description_of(
         meter=meter,
         deadline=options.deciding,
         in_part=in_part,
+        event_loops="each",
         board=BoardPlace(KIND.board, options, namespace),
     )
 

@@ -66,6 +66,7 @@ def description_of(options: Options) -> EngineDescription:
         round_trips=True,
         deny_cache=options.deny_cache,
         deadline=options.deciding,
+        event_loops="each",
     )  # fmt: skip
 
 

@@ -33,6 +33,7 @@ DESCRIPTION = EngineDescription(
     when_lost=("restart", "counts start anew, so each limit can be used once more"),
     round_trips=True,
     deny_cache=True,
+    event_loops="one",
 )
 
 
