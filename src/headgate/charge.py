@@ -102,6 +102,16 @@ class PastCharge(ReadyCharge):
         self.came_us = came_us
 
 
+class ReplacedCharge(ReadyCharge):
+    """A charge whose limits a guard has replaced, and the limits that were asked for."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, charge: Charge, limits: tuple[Limit, ...]) -> None:
+        super().__init__(charge.key, limits, charge.cost, charge.kind, charge.rule)
+        self.asked = charge.limits
+
+
 class ChargeSet(NamedTuple):
     """Charges that pass or fail together, and what else the caller wants with them."""
 

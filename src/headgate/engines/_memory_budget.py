@@ -9,7 +9,7 @@ about half the rate. The exact lengths of those windows are secret, so an attack
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..algorithms import Adaptive, CalendarWindow, TokenBucket
 from ..algorithms.base import MAX_WINDOW_US
@@ -40,6 +40,30 @@ FEW_ENTRIES: Final = 6
 """A log weighs as if it had so many at least: it can be kept in that many (see `SlidingLog.coarser`)."""
 SLOT_BYTES: Final = 400
 """A held slot."""
+
+
+class Counters(NamedTuple):
+    """What the engine has done to stay within its bound."""
+
+    keys: int
+    """Keys that have a state now."""
+    dropped: int
+    """Idle keys that were dropped, without loss."""
+    shared: int
+    """Decisions on a state that unrelated keys share, or in a longer window, because memory was full."""
+    reservations: int
+    """Reservations that may still be settled."""
+    bytes: int = 0
+    """The approximate bytes of keys, windows and shared states."""
+
+    @property
+    def gauges(self) -> dict[str, int]:
+        """The same, by the names of metrics."""
+        return {
+            "memory_keys": self.keys,
+            "memory_dropped_keys_total": self.dropped,
+            "memory_shared_decisions_total": self.shared,
+        }
 
 
 def table_weight(limit: Limit) -> int:

@@ -75,6 +75,8 @@ class StateStore:
         """Those of the tables that count for windows for which there was no room."""
         self._round: deque[StateTable] = deque()
         self.reservations = Reservations(max_bytes // RESERVED_PART)
+        self.in_hand: dict[TableName, set[str]] = {}
+        """The keys of the request that is being decided, which may have no states yet: where they are counted stays."""
         self.keys = 0
         self.dropped = 0
         self.shared_decisions = 0
@@ -153,9 +155,16 @@ class StateStore:
 
     def _has_state(self, table: StateTable, key: str, now_us: int) -> bool:
         """Whether there is a state for a key, also one that is idle: hits find that, too."""
-        return table.get(key) is not None or isinstance(self.place(table, key, now_us), int)
+        if self._is_in_hand(table, key) or table.get(key) is not None:
+            return True
+        return isinstance(self.place(table, key, now_us), int)
+
+    def _is_in_hand(self, table: StateTable, key: str) -> bool:
+        return bool(self.in_hand) and key in self.in_hand.get(table.name, ())
 
     def _is_in_use(self, table: StateTable, key: str, now_us: int) -> bool:
+        if self._is_in_hand(table, key):
+            return True
         place = self.place(table, key, now_us)
         if isinstance(place, int):
             return True
@@ -370,7 +379,7 @@ class StateStore:
         for _ in range(min(tables, len(self._round))):
             table = self._round.popleft()
             self._sweep_or_drop(table, now_us, hurry=hurry)
-            if table.unused:
+            if table.unused and table.name not in self.in_hand:
                 self._drop_table(table)
             else:
                 self._round.append(table)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..algorithms import NEVER, Concurrency, TokenBucket
+from ..algorithms.base import MAX_MEMBERS
 from ..charge import PastCharge
 from ..charge_kind import ChargeKind
 
 if TYPE_CHECKING:
     from ..algorithms import Answer, Limit, State
     from ..charge import Charge, ChargeSet
-    from ._state_table import StateTable
+    from ._state_table import Place, StateTable
 
 
 class Step(NamedTuple):
@@ -22,6 +23,8 @@ class Step(NamedTuple):
     """The place of the charge in its request."""
     limit: Limit
     table: StateTable
+    place: Place
+    """Where the state was when the step was evaluated: under the key, or shared with strangers."""
     before: State
     after: State
     answer: Answer
@@ -60,3 +63,22 @@ def stepped(
     if request.wait_us and isinstance(limit, TokenBucket):
         return limit.line_up(state, now_us, cost, request.wait_us)
     return limit.take(state, now_us, cost)
+
+
+def on_top(request: ChargeSet, step: Step, state: State, now_us: int) -> Step:
+    """A granted step of a new key that shares a state since its request was evaluated, because memory became full.
+
+    Another key of the request may have come to share the same state. Both fit, so both are charged.
+    """
+    if step.after is step.before or state is step.before or state == step.before:
+        return step
+    limit, charge = step.limit, step.charge
+    if isinstance(limit, Concurrency):  # As many as it takes, under the token of the request.
+        limit = Concurrency(MAX_MEMBERS, limit.ttl_us)
+    after, answer = stepped(request, charge, limit, state, now_us)
+    if step.answer[0] and not answer[0]:
+        after, answer = limit.force(state, now_us, charge.cost)
+    low = 0
+    if request.reserve_us and is_watched(limit, charge, answer):
+        after, low = limit.watch(after)
+    return step._replace(before=state, after=after, answer=answer, low=low)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..algorithms import Concurrency, Limit, TokenBucket
 from ..algorithms.base import MAX_EXACT, require_whole
@@ -23,9 +23,10 @@ from ..decision import ENGINE, Context, Decision, Source
 from ..errors import UsageError
 from ._hits import Known, hit_of, run_of, take_all_of
 from ._listing import page_of, states_of
+from ._memory_budget import Counters
 from ._reservations import Held, Taken
 from ._state_store import StateStore
-from ._steps import Step, is_watched, marked_never, stepped
+from ._steps import Step, is_watched, marked_never, on_top, stepped
 from .base import CertainRun, EngineDescription, Hit, KeyPage, Usage, combined, require_page
 from .meter import Meter
 from .state_file import SAVE_EVERY, StateFile
@@ -57,30 +58,6 @@ def description(*, state_file: bool, meter: Meter | None = None) -> EngineDescri
         ),
         meter=meter,
     )
-
-
-class Counters(NamedTuple):
-    """What the engine has done to stay within its bound."""
-
-    keys: int
-    """Keys that have a state now."""
-    dropped: int
-    """Idle keys that were dropped, without loss."""
-    shared: int
-    """Decisions on a state that unrelated keys share, or in a longer window, because memory was full."""
-    reservations: int
-    """Reservations that may still be settled."""
-    bytes: int = 0
-    """The approximate bytes of keys, windows and shared states."""
-
-    @property
-    def gauges(self) -> dict[str, int]:
-        """The same, by the names of metrics."""
-        return {
-            "memory_keys": self.keys,
-            "memory_dropped_keys_total": self.dropped,
-            "memory_shared_decisions_total": self.shared,
-        }
 
 
 class MemoryEngine:
@@ -328,12 +305,16 @@ class MemoryEngine:
             now_us = self.clock.now_us()
             if request.reserve_us:
                 self._core.reservations.require_free_token(self._namespace, request.token, now_us)
-            steps = self._evaluate(request, now_us)
-            if all(step.answer[0] or step.charge.kind is ChargeKind.SHADOW for step in steps):
-                return self._grant(request, steps, now_us)
-            if not all(step.first for step in steps):
-                steps = list(map(marked_never, steps, self._evaluate(request, now_us, unused=True)))
-            return self._deny(steps, now_us)
+            try:
+                steps = self._evaluate(request, now_us)
+                if all(step.answer[0] or step.charge.kind is ChargeKind.SHADOW for step in steps):
+                    return self._grant(request, steps, now_us)
+                if not all(step.first for step in steps):
+                    unused = self._evaluate(request, now_us, unused=True)
+                    steps = list(map(marked_never, steps, unused))
+                return self._deny(steps, now_us)
+            finally:
+                self._core.in_hand.clear()
 
     def _evaluate(self, request: ChargeSet, now_us: int, *, unused: bool = False) -> list[Step]:
         """Work out every charge in order, each on top of those before it; write nothing.
@@ -347,9 +328,11 @@ class MemoryEngine:
             for limit in charge.limits:
                 rule, limit = core.counted(self._namespace, charge.rule, limit, charge.key)  # noqa: PLW2901
                 table = self._table(limit, rule)
+                core.in_hand.setdefault(table.name, set()).add(charge.key)
                 if charge.kind is not ChargeKind.PEEK:
                     table.note(limit)
-                place = (id(table), core.place(table, charge.key, now_us))
+                at = core.place(table, charge.key, now_us)
+                place = (id(table), at)
                 first, before = place not in pending, pending.get(place)
                 if first and not unused:
                     before = core.find(table, charge.key, limit, now_us)
@@ -358,12 +341,20 @@ class MemoryEngine:
                 if request.reserve_us and is_watched(limit, charge, answer):
                     after, low = limit.watch(after)
                 pending[place] = after if answer[0] else before
-                steps.append(Step(charge, number, limit, table, before, after, answer, first, low))
+                steps.append(
+                    Step(charge, number, limit, table, at, before, after, answer, first, low)
+                )
         return steps
 
     def _grant(self, request: ChargeSet, steps: list[Step], now_us: int) -> Decision:
         """Write every charge."""
-        decisions = [self._written(step, step.after, step.answer, now_us) for step in steps]
+        core, decisions = self._core, []
+        for number, step in enumerate(steps):
+            key = step.charge.key
+            if number and core.place(step.table, key, now_us) != step.place:
+                found = core.find(step.table, key, step.limit, now_us)
+                steps[number] = step = on_top(request, step, found, now_us)  # noqa: PLW2901
+            decisions.append(self._written(step, step.after, step.answer, now_us))
         step = steps[0]
         mark = None
         if request.wait_us and len(steps) == 1 and step.answer[2]:
@@ -414,7 +405,7 @@ class MemoryEngine:
         token = request.token or secrets.token_hex(16)
         core = self._core
         taken = []
-        for charge, number, limit, table, _, after, answer, _, low in steps:
+        for charge, number, limit, table, _, _, after, answer, _, low in steps:
             if answer[0] and charge.kind is not ChargeKind.PEEK:
                 watched = is_watched(limit, charge, answer)
                 place = core.place(table, charge.key, now_us) if watched else None

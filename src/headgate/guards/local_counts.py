@@ -192,15 +192,29 @@ class LocalCounts:
             ]
             used = tuple(cost for charge, cost in costs if not _is_slot(charge))
             kept = tuple(cost for charge, cost in costs if _is_slot(charge))
-            if used:
-                self._engine.settle(token, used)
-            if kept:
-                self._slots.settle(token, kept)
+            taken = {
+                (charge.key, limit, charge.rule): self._used(charge.key, limit, charge.rule)
+                for charge in request.charges
+                if not _is_slot(charge)
+                for limit in charge.limits
+            }
+            done = [
+                engine.settle(token, part)
+                for engine, part in ((self._engine, used), (self._slots, kept))
+                if part
+            ]
+            if not all(done):  # Its time is over, so it stays charged.
+                return False
+            given = {counted: before - self._used(*counted) for counted, before in taken.items()}
             counts = self._surplus if charged else self._admitted
             for charge, cost in costs:
                 if not _is_slot(charge):
                     for limit in charge.limits:
-                        self._add(counts, (charge.key, limit, charge.rule), cost - charge.cost)
+                        counted = (charge.key, limit, charge.rule)
+                        # What no longer counts was not given back, and others have to be charged for still.
+                        units = max(cost - charge.cost, -max(0, given[counted]))
+                        given[counted] += min(0, units)
+                        self._add(counts, counted, units)
             return True
 
     def renew(self, key: str, limit: Limit, token: str, rule: str | None) -> bool | None:
@@ -288,8 +302,7 @@ class LocalCounts:
             while self._admitted and len(found) < most:
                 counted, admitted = self._admitted.popitem()
                 key, limit, rule = counted
-                used = self._engine.usage(key, self._share(limit, key), rule).used
-                units = min(admitted, used)
+                units = min(admitted, self._used(key, limit, rule))
                 if units > 0:
                     found.append(_forced(counted, units))
             self._in_flight.update((id(request), request) for request in found)
@@ -321,6 +334,9 @@ class LocalCounts:
         with self._lock:
             if not (self._admitted or self._surplus or self._in_flight):
                 self._begin_outage()
+
+    def _used(self, key: str, limit: Limit, rule: str | None) -> int:
+        return self._engine.usage(key, self._share(limit, key), rule).used
 
     def _share(self, limit: Limit, key: str) -> Limit:
         if capacity(limit) < self.fleet.nodes:  # Which nodes get a unit depends on the key.

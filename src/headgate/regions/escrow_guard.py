@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 from ..algorithms.base import MAX_EXACT, NEVER
-from ..charge import Charge, ChargeSet, ReadyCharge
+from ..charge import Charge, ChargeSet, ReplacedCharge
 from ..charge_kind import ChargeKind
 from ..decision import Decision
 from ..guards.base import AskInstead, Guard, HitGuard
@@ -64,8 +64,6 @@ class EscrowGuard(Guard):
         self._account = account
         self._store = store
         self._on_low = on_low
-        self._whole: dict[tuple[str | None, str], FixedWindow] = {}
-        """The original limits, by rule and identity."""
 
     def for_limit(self, limit: Limit, rule: str | None) -> HitGuard | None:
         """See `Guard.for_limit`."""
@@ -91,8 +89,13 @@ class EscrowGuard(Guard):
 
     def after(self, request: ChargeSet, decision: Decision) -> Decision:
         """See `Guard.after`."""
-        steps = [(charge, limit) for charge in request.charges for limit in charge.limits]
-        if not any(limit.consistency == ESCROW for _, limit in steps):
+        steps = [
+            (charge, limit)
+            for charge in request.charges
+            if isinstance(charge, ReplacedCharge)
+            for limit in charge.asked
+        ]
+        if not steps:
             return decision
         parts = [
             self._part(charge, limit, part)
@@ -112,9 +115,10 @@ class EscrowGuard(Guard):
         return Decision(shown.key, shown.limited_by, shown.answer, shown.context, tuple(parts))
 
     def _part(self, charge: Charge, limit: Limit, part: Decision) -> Decision:
+        """The answer of one limit, as it was asked for: other keys of the rule may have other limits."""
         if limit.consistency != ESCROW:
             return part
-        whole = self._whole[charge.rule, limit.identity]
+        whole: Any = limit
         if charge.kind is not ChargeKind.TAKE:
             return Decision(part.key, whole, part.answer, part.context)
         return self._decision_for(whole, charge.rule, charge.cost, part)
@@ -125,11 +129,10 @@ class EscrowGuard(Guard):
             whole: Any = limit
             is_escrow = limit.consistency == ESCROW
             limits.append(self._rights_of(whole, charge.rule, charge.key) if is_escrow else limit)
-        return ReadyCharge(charge.key, tuple(limits), charge.cost, charge.kind, charge.rule)
+        return ReplacedCharge(charge, tuple(limits))
 
     def _rights_of(self, whole: FixedWindow, rule: str | None, key: str) -> FixedWindow:
         """The limit to send to the engine."""
-        self._whole[rule, whole.identity] = whole
         self._account.set_epoch(self._store.epoch)
         window = window_of(whole, rule, key, self._store.now_us())
         return with_number(whole, min(self._account.rights(window), MAX_EXACT))

@@ -95,6 +95,29 @@ class TestBounds:
         assert long("other", 1)  # Sweeping for this key made room.
         assert not long("stranger", 1)
 
+    @pytest.mark.parametrize(
+        "limit",
+        [FixedWindow(5, HOUR_US), SlidingLog(5, HOUR_US), TokenBucket(5, HOUR_US), Concurrency(5)],
+        ids=lambda limit: limit.name,
+    )
+    @pytest.mark.parametrize("reserve_us", [0, HOUR_US])
+    def test_new_keys_of_one_request_that_come_to_share_a_state_are_all_charged(
+        self, limit: Limit, reserve_us: int, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither had a state when the request was worked out."""
+        monkeypatch.setattr("headgate.engines._state_store.shared_index", lambda *_: 7)
+        engine = MemoryEngine(max_keys=1, clock=clock)
+        hit = engine.bind(limit)
+        assert hit("first", 1)
+        charges = (Charge("one", limit, 5), Charge("two", limit, 1))
+        token = NAME if reserve_us else None
+        assert engine.decide([ChargeSet(charges, reserve_us=reserve_us, token=token)])[0]
+        assert engine.usage("one", limit).used == 6
+        assert not hit("one", 1)
+        if reserve_us:
+            assert engine.settle(NAME, [5, 0])
+            assert engine.usage("one", limit).used == 5
+
     def test_answers_from_a_shared_state_say_so(self, clock: ManualClock) -> None:
         """`degraded` tells that strangers may be counted together."""
         engine = MemoryEngine(max_keys=1, clock=clock)
@@ -242,6 +265,18 @@ class TestWindows:
         assert {engine.scoped("").usage("key", limit).used for limit in limits} == {1}
         assert engine.decide([ChargeSet((*charges, *charges))])[0]
         assert {engine.usage("key", limit).used for limit in limits} == {3}
+
+    def test_one_request_counts_a_limit_once_whatever_comes_between(
+        self, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The table of the slots is empty until all of it is decided, and the next in turn to be let go."""
+        monkeypatch.setattr("headgate.engines._state_store.FEW_TABLES", 0)
+        engine = MemoryEngine(clock=clock)
+        slots = Charge("key", Concurrency(1))
+        others = [Charge("key", FixedWindow(5, HOUR_US + number)) for number in range(64)]
+        assert not engine.decide([ChargeSet((slots, *others, slots))])[0]
+        assert engine.decide([ChargeSet((slots, *others))])[0]
+        assert not engine.bind(Concurrency(1))("key", 1)
 
     @staticmethod
     def _let_go(engine: MemoryEngine, clock: ManualClock, limit: Limit) -> None:

@@ -397,6 +397,18 @@ class TestWindows:
         assert 50 <= admitted <= 100
         assert engine.counters.bytes == weighed(engine)
 
+    def test_one_request_counts_a_key_in_one_place(self, clock: ManualClock) -> None:
+        """Memory is full of windows once the first charge is worked out, and other windows get their stand-in."""
+        engine = MemoryEngine(max_bytes=100_000, clock=clock)
+        limiter = Limiter(engine)
+        while engine.counters.bytes < 97_000:
+            limiter.hit(f"other:{engine.counters.bytes}", "1/hour", algorithm="fixed_window")
+        limit = FixedWindow(3, 10_000_000)
+        nearby = [FixedWindow(3, 10_000_000 - number) for number in range(1, 60)]
+        asked = Charge("me", limit, 2)
+        charges = (asked, *(Charge("me", one, 0) for one in nearby), asked)
+        assert not limiter.decide(charges)
+
     def test_settling_for_more_gives_a_key_no_fresh_allowance(self, clock: ManualClock) -> None:
         """The window in which it was reserved is over, and the key is counted in the longer one by now."""
         engine = MemoryEngine(max_bytes=100_000, clock=clock)

@@ -136,6 +136,48 @@ def test_what_is_about_to_be_charged_when_a_recovery_ends_is_still_owed(admitted
     assert sorted(charged) == sorted(f"key {number}" for number in range(admitted))
 
 
+class TestReservations:
+    """A reservation of ten that was made here, and is settled for less."""
+
+    @staticmethod
+    def owed(local: LocalCounts) -> list[tuple[str, int]]:
+        return [(one.charges[0].key, one.charges[0].cost) for one in local.next_debts(128)]
+
+    @staticmethod
+    def store() -> Store:
+        store = Store(admitted=0)
+        request = ChargeSet((Charge("k", LIMIT, 10),), reserve_us=90_000_000, token=HOLDER)
+        assert store.local.decide(request)
+        return store
+
+    def test_what_others_owe_in_a_later_window_stays_owed(self) -> None:
+        """Its own units are not owed any more, so they are not to be taken off."""
+        store = self.store()
+        store.clock.advance(us=60_000_000)
+        assert all(store.local.decide(ChargeSet((Charge("k", LIMIT),))) for _ in range(4))
+        store.open()
+        recovery = store.recovery()
+        step: Any = call_after_pause(recovery)
+        while not is_merge(step):
+            step = recovery.send(None)
+        recovery.throw(LATE)
+        assert store.local.settle(HOLDER, (0,))
+        assert self.owed(store.local) == [("k", 4)]
+
+    def test_one_that_is_too_old_stays_owed(self) -> None:
+        store = Store(admitted=0)
+        request = ChargeSet((Charge("k", LIMIT, 10),), reserve_us=1_000_000, token=HOLDER)
+        assert store.local.decide(request)
+        store.clock.advance(us=2_000_000)
+        assert store.local.settle(HOLDER, (0,)) is False
+        assert self.owed(store.local) == [("k", 10)]
+
+    def test_in_its_window_it_is_owed_as_it_was_settled(self) -> None:
+        store = self.store()
+        assert store.local.settle(HOLDER, (3,))
+        assert self.owed(store.local) == [("k", 3)]
+
+
 class TestMovingSlots:
     """A slot that is released while the store is asked to take it over must not stay there."""
 

@@ -60,10 +60,14 @@ class ShardEngine(MemoryEngine):
         """The answer that a request would get if it were denied elsewhere; nothing changes."""
         with self._core.lock:
             now_us = self.clock.now_us()
-            steps = self._evaluate(request, now_us)
-            if not all(step.first for step in steps):
-                steps = list(map(marked_never, steps, self._evaluate(request, now_us, unused=True)))
-            return self._deny([step._replace(first=False) for step in steps], now_us)
+            try:
+                steps = self._evaluate(request, now_us)
+                if not all(step.first for step in steps):
+                    unused = self._evaluate(request, now_us, unused=True)
+                    steps = list(map(marked_never, steps, unused))
+                return self._deny([step._replace(first=False) for step in steps], now_us)
+            finally:
+                self._core.in_hand.clear()
 
     def leave_line(self, decision: Decision) -> None:
         """See `Engine.leave_line`: the line changes even if the state does not."""
