@@ -183,6 +183,8 @@ class FallbackGuard(Guard):
         places = [place for place, policy in enumerate(policies) if policy == "fallback"]
         counted_here = tuple(request.charges[place] for place in places)
         decision = self.local.decide(request._replace(charges=counted_here), places)
+        if not (self.breaker.is_open or self.local.has_debts):
+            self.local.end_outage()  # There is nothing to recover from, so nothing else ends it.
         self.wake()
         if len(counted_here) == len(policies):
             return decision

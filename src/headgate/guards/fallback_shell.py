@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from _thread import start_new_thread
+from contextlib import closing
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakSet
@@ -220,7 +221,8 @@ class FallbackEngine(_Verbs, GuardedEngine):
             return  # The one that recovers looks again when it is done.
         try:
             while self._is_needed and not self._closed.is_set():
-                self._drive(self._recovery())
+                with closing(self._recovery()) as recovery:
+                    self._drive(recovery)
         finally:
             self._recovering.release()
             self._runs = False
@@ -276,6 +278,8 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
         super().__init__(engine, guard)
         self._scoped: WeakSet[AsyncFallbackEngine] = WeakSet()
         self._task: asyncio.Task[None] | None = None
+        self._turn = object()
+        """The recovery that is to go on; earlier ones, in loops that were stopped, are not."""
         self._closed = False
         guard.wake = self._wake
 
@@ -313,22 +317,24 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
         if task is not None and not task.done() and task.get_loop().is_running():
             return
         if self._is_needed and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._recover())
+            self._turn = turn = object()  # Not the task: it may run before it is known here.
+            self._task = asyncio.get_running_loop().create_task(self._recover(turn))
             self._task.add_done_callback(self._woken)
 
     def _woken(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and not task.get_loop().is_closed():
             self._wake()  # There may be something new to recover.
 
-    async def _recover(self) -> None:
+    async def _recover(self, turn: object) -> None:
         """Recover until nothing is left to do, or until another loop does it because this one had been stopped."""
-        while self._is_needed and self._task is asyncio.current_task():
-            await self._drive(self._recovery())
+        while self._is_needed and self._turn is turn:
+            with closing(self._recovery()) as recovery:
+                await self._drive(recovery, turn)
 
-    async def _drive(self, recovery: Recovery) -> None:
+    async def _drive(self, recovery: Recovery, turn: object) -> None:
         try:
             step = next(recovery)
-            while True:
+            while self._turn is turn:
                 if isinstance(step, ProbePause):
                     await asyncio.sleep(step.seconds)
                     step = recovery.send(None)

@@ -107,18 +107,23 @@ def _merge(
                 return False
             local.defer(one.verb, *one.args)
             all_sent = False
-    while charges := local.next_debts(at_once):
-        try:
-            local.note_merged((yield EngineCall("decide", (charges,))))
-        except UsageError:  # The store will never accept them.
-            local.unmerged += len(charges)
-        except EngineError:  # It may have been applied: rather charge twice than never.
-            failed += charges
-            if at_once > 1 or breaker.is_open:
+    try:
+        while charges := local.next_debts(at_once):
+            try:
+                local.note_merged((yield EngineCall("decide", (charges,))))
+            except UsageError:  # The store will never accept them.
+                local.unmerged += len(charges)
+            except EngineError:  # It may have been applied: rather charge twice than never.
+                failed += charges
+                if at_once > 1 or breaker.is_open:
+                    break
+            except BaseException:  # The recovery ends here, and the next one goes on with these.
+                failed += charges
+                raise
+            if clock.ticks() >= ends_ns:
                 break
-        if clock.ticks() >= ends_ns:
-            break
-    local.restore_debts(failed)
+    finally:
+        local.restore_debts(failed)
     return all_sent and not failed
 
 

@@ -161,6 +161,21 @@ def test_the_share_does_not_change_within_an_outage() -> None:
     outage.end()
 
 
+def test_a_failure_that_opened_no_breaker_fixes_no_share_for_the_next_outage() -> None:
+    """One call was late and denied here, so there was nothing to recover from. Much later there are more nodes."""
+    members = Membership(2)
+    outage = Outage(nodes=members)
+    outage.engine.error = DOWN
+    assert not outage.limiter.hit("k", MINUTE, cost=6)
+    outage.engine.error = None
+    assert outage.limiter.hit("k", MINUTE).source == "engine"
+    members.saw("abcde")
+    outage.begin()
+    assert sum(outage.limiter.hit("other", MINUTE).allowed for _ in range(10)) == 2
+    outage.end()
+    outage.limiter.engine.close()
+
+
 def test_a_cost_above_the_share_may_come_back(outage: Outage) -> None:
     outage.begin()
     above_share = outage.limiter.hit("k", MINUTE, cost=7)
