@@ -83,8 +83,10 @@ def test_a_loop_that_begins_every_task_at_once_recovers_too() -> None:
     limiter = AsyncLimiter(Awaited(engine, in_threads=True), on_error="fallback", nodes=1)
     guard: Any = fallback_of(limiter.engine)
 
+    factory: Any = begun_at_once
+
     async def use() -> None:
-        asyncio.get_running_loop().set_task_factory(begun_at_once)
+        asyncio.get_running_loop().set_task_factory(factory)
         engine.error = DOWN
         for _ in range(3):
             await limiter.engine.decide([ChargeSet((Charge("key", MINUTE),))])
@@ -112,10 +114,12 @@ def begun_at_once(
     @coroutine
     def rest() -> Generator[Any, Any, Any]:
         yield awaited
-        return (yield from work)
+        outcome: Any = yield from work
+        return outcome
 
     async def go_on() -> Any:
-        return await rest()
+        outcome: Any = await rest()
+        return outcome
 
     return asyncio.Task(go_on(), loop=loop, **options)
 
