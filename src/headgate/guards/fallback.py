@@ -203,7 +203,7 @@ class FallbackGuard(Guard):
         ]
         token = request.token
         if request.reserve_us and "closed" not in policies:
-            token = self.local.reserve_nothing(token)
+            token = self.local.reserve_nothing(token, request.reserve_us)
         return combined(decisions, token=token) if token else combined(decisions)
 
     def _with_others(

@@ -331,6 +331,21 @@ class TestReservations:
         outage.end()
         assert outage.used("k") == 4
 
+    def test_those_that_nobody_settled_leave_room_for_others(
+        self, outage: Outage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever made them has crashed; they are over, and so is their time to live."""
+        monkeypatch.setattr("headgate.guards.local_counts.MAX_KEYS", 3)
+        outage.begin()
+        engine, charge = outage.limiter.engine, Charge("k", MINUTE)
+        request = ChargeSet((charge,), reserve_us=1_000_000)
+        for _ in range(3):
+            engine.decide([request])
+        outage.clock.advance(60)
+        (decision,) = engine.decide([request])
+        assert decision
+        assert outage.guard.local.settle(decision.token, (0,))
+
     def test_open_reserves_nothing_and_closed_denies(self) -> None:
         outage = Outage(on_error="open")
         outage.begin()
