@@ -182,12 +182,14 @@ class LocalCounts:
             return name
 
     def settle(self, token: str, actual: Sequence[int]) -> bool | None:
-        """Settle a reservation that was made here; `None` if it was not."""
+        """Settle a reservation that was made here, unless it is too old; `None` if it was not made here."""
         with self._lock:
             found = self._reserved.pop(token, None)
             if found is None:
                 return None
-            request, places, _, charged = found
+            request, places, ends_ns, charged = found
+            if self._clock.ticks() >= ends_ns:
+                return False
             costs = [
                 (charge, actual[place % len(actual)])
                 for charge, place in zip(request.charges, places, strict=True)

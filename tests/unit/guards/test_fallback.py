@@ -331,6 +331,15 @@ class TestReservations:
         outage.end()
         assert outage.used("k") == 4
 
+    def test_one_that_is_too_old_stays_charged(self, outage: Outage) -> None:
+        outage.begin()
+        request = ChargeSet((Charge("k", MINUTE, 4),), reserve_us=1_000_000)
+        (decision,) = outage.limiter.engine.decide([request])
+        outage.clock.advance(2)
+        assert not outage.limiter.engine.settle(decision.token, 0)
+        outage.end()
+        assert outage.used("k") == 4
+
     def test_those_that_nobody_settled_leave_room_for_others(
         self, outage: Outage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
