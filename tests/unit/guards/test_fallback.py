@@ -336,6 +336,7 @@ class TestReservations:
         request = ChargeSet((Charge("k", MINUTE, 4),), reserve_us=1_000_000)
         (decision,) = outage.limiter.engine.decide([request])
         outage.clock.advance(2)
+        assert decision.token is not None
         assert not outage.limiter.engine.settle(decision.token, 0)
         outage.end()
         assert outage.used("k") == 4

@@ -94,7 +94,7 @@ def test_a_loop_that_begins_every_task_at_once_recovers_too() -> None:
         engine.error = None
         async with asyncio.timeout(10):
             while guard.breaker.is_open or guard.local.has_debts:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # The recovery runs in real time.
         await limiter.aclose()
 
     asyncio.run(use())
