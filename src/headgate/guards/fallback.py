@@ -188,6 +188,8 @@ class FallbackGuard(Guard):
         places = [place for place, policy in enumerate(policies) if policy == "fallback"]
         counted_here = tuple(request.charges[place] for place in places)
         decision = self.local.decide(request._replace(charges=counted_here), places)
+        if not (self.breaker.is_open or self.local.has_debts):
+            self.local.end_outage()  # There is nothing to recover from, so nothing else ends it.
         self.wake()
         if len(counted_here) == len(policies):
             return decision
@@ -206,7 +208,7 @@ class FallbackGuard(Guard):
         ]
         token = request.token
         if request.reserve_us and "closed" not in policies:
-            token = self.local.reserve_nothing(token)
+            token = self.local.reserve_nothing(token, request.reserve_us)
         return combined(decisions, token=token) if token else combined(decisions)
 
     def _with_others(

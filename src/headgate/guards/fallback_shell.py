@@ -299,6 +299,8 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
         self._task: asyncio.Task[None] | None = None
         self._recovering: Recovery | None = None
         """What the task runs. Closing it puts back what it was about to charge."""
+        self._turn = object()
+        """Whose turn it is to recover: one that goes on in a loop that had stopped finds it taken."""
         self._in_thread = False
 
     def after_fork(self) -> None:
@@ -356,7 +358,8 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
         if task is not None and not task.done() and task.get_loop().is_closed():
             self._continue_in_thread()
             return
-        self._task = asyncio.get_running_loop().create_task(self._recover())
+        self._turn = turn = object()  # Not the task: an eager one runs before it is known here.
+        self._task = asyncio.get_running_loop().create_task(self._recover(turn))
         self._task.add_done_callback(self._woken)
 
     def _woken(self, task: asyncio.Task[None]) -> None:
@@ -385,26 +388,27 @@ class AsyncFallbackEngine(_Verbs, AsyncGuardedEngine):
                 asyncio.run(self._recover_alone())
         finally:
             self._in_thread = False
+            self._look()  # For what came as this ended: the next answer of the store begins again.
 
     async def _recover_alone(self) -> None:
-        self._task = asyncio.current_task()
+        self._task, self._turn = asyncio.current_task(), object()
         try:
             while self._look() and not self._closed:
-                await self._recover()
+                await self._recover(self._turn)
         finally:
             if self._engine.describe().event_loops == "each":
                 await self._engine.unguarded.aclose()
 
-    async def _recover(self) -> None:
+    async def _recover(self, turn: object) -> None:
         """Recover until nothing is left to do, or until another loop does it because this one had been stopped."""
-        while self._is_needed and not self._closed and self._task is asyncio.current_task():
+        while self._is_needed and not self._closed and self._turn is turn:
             with closing(self._recovery()) as self._recovering:
-                await self._drive(self._recovering)
+                await self._drive(self._recovering, turn)
 
-    async def _drive(self, recovery: Recovery) -> None:
+    async def _drive(self, recovery: Recovery, turn: object) -> None:
         try:
             step = next(recovery)
-            while True:
+            while self._turn is turn:
                 if isinstance(step, ProbePause):
                     await asyncio.sleep(step.seconds)
                     step = recovery.send(None)

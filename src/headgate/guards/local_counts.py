@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES: Final = 67_108_864
 MAX_LATER: Final = 10_000
+EXPIRE_EVERY_NS: Final = 1_000_000_000
 RETRY_US: Final = 1_000_000
 """The retry delay of a denial that is only due to the small share."""
 
@@ -64,6 +65,8 @@ class Reserved(NamedTuple):
     request: ChargeSet
     places: Sequence[int]
     """Where its charges stand in what the caller has asked for: others may not be counted here."""
+    ends_ns: int
+    """When its time to live is over."""
     charged: bool = False
     """Whether its estimates have been charged to the store."""
 
@@ -85,6 +88,8 @@ class LocalCounts:
         """Tokens of slots that the store was asked to take, and may have as well; whether they were released since."""
         self._reserved: dict[str, Reserved] = {}
         """Reservations by token."""
+        self._expires_ns = 0
+        """When those that nobody has settled are looked for again, if there are too many."""
         self._later: deque[Deferred] = deque(maxlen=MAX_LATER)
         self._begin()
         reset_after_fork(self)
@@ -171,21 +176,22 @@ class LocalCounts:
         for charge in slots.charges:
             self._slots.release(charge.key, charge.limits[0], slots.token, charge.rule)
 
-    def reserve_nothing(self, token: str | None) -> str:
+    def reserve_nothing(self, token: str | None, reserve_us: int) -> str:
         """Create a reservation without units; it can be settled like any other."""
         with self._lock:
             name = secrets.token_hex(16) if token is None else token
-            if len(self._reserved) < MAX_KEYS:
-                self._reserved[name] = Reserved(ChargeSet(()), (), charged=True)
+            self._reserve(name, ChargeSet((), reserve_us=reserve_us), (), charged=True)
             return name
 
     def settle(self, token: str, actual: Sequence[int]) -> bool | None:
-        """Settle a reservation that was made here; `None` if it was not."""
+        """Settle a reservation that was made here, unless it is too old; `None` if it was not made here."""
         with self._lock:
             found = self._reserved.pop(token, None)
             if found is None:
                 return None
-            request, places, charged = found
+            request, places, ends_ns, charged = found
+            if self._clock.ticks() >= ends_ns:
+                return False
             costs = [
                 (charge, actual[place % len(actual)])
                 for charge, place in zip(request.charges, places, strict=True)
@@ -198,11 +204,8 @@ class LocalCounts:
                 if not _is_slot(charge)
                 for limit in charge.limits
             }
-            done = [
-                engine.settle(token, part)
-                for engine, part in ((self._engine, used), (self._slots, kept))
-                if part
-            ]
+            parts = ((self._engine, used), (self._slots, kept))
+            done = [engine.settle(token, part) for engine, part in parts if part]
             if not all(done):  # Its time is over, so it stays charged.
                 return False
             given = {counted: before - self._used(*counted) for counted, before in taken.items()}
@@ -376,11 +379,25 @@ class LocalCounts:
                 for limit in charge.limits:
                     self._add(self._admitted, (charge.key, limit, charge.rule), charge.cost)
         if request.reserve_us:
-            if decision.token is not None and len(self._reserved) < MAX_KEYS:
-                self._reserved[decision.token] = Reserved(request, places)
+            if decision.token is not None:
+                self._reserve(decision.token, request, places)
         elif slots and request.token is not None and len(self._held) < MAX_KEYS:
             held = ChargeSet(slots, token=request.token)
             self._held[request.token] = (held, self._expiry(slots[0].limits[0]))
+
+    def _reserve(
+        self, token: str, request: ChargeSet, places: Sequence[int], *, charged: bool = False
+    ) -> None:
+        """Remember a reservation, if there is room; those that nobody has settled in time make way."""
+        now_ns = self._clock.ticks()
+        if len(self._reserved) >= MAX_KEYS and now_ns >= self._expires_ns:
+            self._expires_ns = now_ns + EXPIRE_EVERY_NS
+            self._reserved = {
+                name: one for name, one in self._reserved.items() if one.ends_ns > now_ns
+            }
+        if len(self._reserved) < MAX_KEYS:
+            ends_ns = now_ns + 1000 * request.reserve_us
+            self._reserved[token] = Reserved(request, places, ends_ns, charged)
 
     def _expiry(self, limit: Limit) -> int:
         ttl_us = limit.ttl_us if isinstance(limit, Concurrency) else 0

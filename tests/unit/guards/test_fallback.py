@@ -161,6 +161,21 @@ def test_the_share_does_not_change_within_an_outage() -> None:
     outage.end()
 
 
+def test_a_failure_that_opened_no_breaker_fixes_no_share_for_the_next_outage() -> None:
+    """One call was late and denied here, so there was nothing to recover from. Much later there are more nodes."""
+    members = Membership(2)
+    outage = Outage(nodes=members)
+    outage.engine.error = DOWN
+    assert not outage.limiter.hit("k", MINUTE, cost=6)
+    outage.engine.error = None
+    assert outage.limiter.hit("k", MINUTE).source == "engine"
+    members.saw("abcde")
+    outage.begin()
+    assert sum(outage.limiter.hit("other", MINUTE).allowed for _ in range(10)) == 2
+    outage.end()
+    outage.limiter.engine.close()
+
+
 def test_a_cost_above_the_share_may_come_back(outage: Outage) -> None:
     outage.begin()
     above_share = outage.limiter.hit("k", MINUTE, cost=7)
@@ -315,6 +330,31 @@ class TestReservations:
         assert reserved.settle(4)
         outage.end()
         assert outage.used("k") == 4
+
+    def test_one_that_is_too_old_stays_charged(self, outage: Outage) -> None:
+        outage.begin()
+        request = ChargeSet((Charge("k", MINUTE, 4),), reserve_us=1_000_000)
+        (decision,) = outage.limiter.engine.decide([request])
+        outage.clock.advance(2)
+        assert decision.token is not None
+        assert not outage.limiter.engine.settle(decision.token, 0)
+        outage.end()
+        assert outage.used("k") == 4
+
+    def test_those_that_nobody_settled_leave_room_for_others(
+        self, outage: Outage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whoever made them has crashed; they are over, and so is their time to live."""
+        monkeypatch.setattr("headgate.guards.local_counts.MAX_KEYS", 3)
+        outage.begin()
+        engine, charge = outage.limiter.engine, Charge("k", MINUTE)
+        request = ChargeSet((charge,), reserve_us=1_000_000)
+        for _ in range(3):
+            engine.decide([request])
+        outage.clock.advance(60)
+        (decision,) = engine.decide([request])
+        assert decision
+        assert outage.guard.local.settle(decision.token, (0,))
 
     def test_open_reserves_nothing_and_closed_denies(self) -> None:
         outage = Outage(on_error="open")

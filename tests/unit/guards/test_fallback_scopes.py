@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from types import coroutine
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +17,9 @@ from headgate.guards.stack import fallback_of, fallback_shell_of
 from headgate.testing import ManualClock
 from tests.servers.process import wait_until
 from tests.unit.guards.failing_engine import DOWN, FailingEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
 
 MINUTE = FixedWindow(10, 60_000_000)
 
@@ -173,6 +177,53 @@ def test_an_engine_that_lives_in_one_loop_is_left_alone_when_that_has_ended() ->
     for _ in range(3):
         asyncio.run(_first(limiter.engine.decide([ChargeSet((Charge("key", MINUTE),))])))
     assert (shell._in_thread, shell._task.done()) == (False, True)
+
+
+def test_a_loop_that_begins_every_task_at_once_recovers_too() -> None:
+    """As with `asyncio.eager_task_factory`: a task runs before whoever made it knows it."""
+    engine = FailingEngine()
+    limiter = AsyncLimiter(Awaited(engine, in_threads=True), on_error="fallback", nodes=1)
+    guard: Any = fallback_of(limiter.engine)
+
+    factory: Any = begun_at_once
+
+    async def use() -> None:
+        asyncio.get_running_loop().set_task_factory(factory)
+        engine.error = DOWN
+        for _ in range(3):
+            await limiter.engine.decide([ChargeSet((Charge("key", MINUTE),))])
+        assert guard.breaker.is_open
+        engine.error = None
+        async with asyncio.timeout(10):
+            while guard.breaker.is_open or guard.local.has_debts:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)  # The recovery runs in real time.
+        await limiter.aclose()
+
+    asyncio.run(use())
+
+
+def begun_at_once(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any
+) -> asyncio.Future[Any]:
+    """A task whose work has run as far as to its first wait; in every version of Python."""
+    try:
+        awaited = work.send(None)
+    except StopIteration as done:
+        over = loop.create_future()
+        over.set_result(done.value)
+        return over
+
+    @coroutine
+    def rest() -> Generator[Any, Any, Any]:
+        yield awaited
+        outcome: Any = yield from work
+        return outcome
+
+    async def go_on() -> Any:
+        outcome: Any = await rest()
+        return outcome
+
+    return asyncio.Task(go_on(), loop=loop, **options)
 
 
 def test_a_namespace_can_be_forgotten_when_the_store_knows_what_it_has_admitted() -> None:

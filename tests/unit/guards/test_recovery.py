@@ -243,3 +243,15 @@ def test_dropping_a_call_while_the_store_is_charged_drops_no_other(
             local.defer("settle", "c", 0)  # There is no room: the oldest is dropped.
     assert told == ["a", "b"]
     assert [one.args[0] for one in local.waiting()] == ["c"]
+
+
+@pytest.mark.parametrize("error", [GeneratorExit(), ZeroDivisionError()])
+def test_what_was_on_its_way_when_the_recovery_ended_is_still_owed(error: BaseException) -> None:
+    """An event loop cancels its tasks when it ends; the next one goes on."""
+    store = Store(admitted=3)
+    recovery = store.recovery()
+    assert is_merge(call_after_pause(recovery))
+    with contextlib.suppress(type(error)):
+        recovery.throw(error)
+    again = call_after_pause(store.recovery())
+    assert sorted(one.charges[0].key for one in again.args[0]) == ["key 0", "key 1", "key 2"]

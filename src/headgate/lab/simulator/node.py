@@ -47,9 +47,9 @@ QUIET.setLevel(logging.CRITICAL + 1)
 class NodeFallback(AsyncFallbackEngine):
     """The fallback of a node. Calls of its recovery are marked, so that they are recorded."""
 
-    async def _recover(self) -> None:
+    async def _recover(self, turn: object) -> None:
         BY_ITSELF.set(True)
-        await super()._recover()
+        await super()._recover(turn)
 
 
 @dataclass(eq=False)

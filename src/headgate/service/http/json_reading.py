@@ -35,6 +35,8 @@ UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BACKSLASH: Final = ord("\\")
 MAX_SLIPS: Final = 32
 """How many unknown names are checked for typos: more than that are not typos."""
+LONGEST_SLIP: Final = 64
+"""How many characters of such a name are looked at, and remembered."""
 LONG: Final = 5
 """In a shorter name one letter makes another word: `host` is not a typo of `cost`."""
 UNITS: Final = ("_ms", "_s", "_sec", "_seconds")
@@ -113,7 +115,7 @@ def _unknown(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:
     known = kind.__struct_fields__
     unknown = [name for name in fields if name not in known]
     for name in unknown[:MAX_SLIPS]:
-        meant = meant_by(name, known)
+        meant = meant_by(name[:LONGEST_SLIP], known)  # The cache keeps what it is asked.
         if meant is not None:
             raise ProblemError(
                 BAD_VALUE,
@@ -130,7 +132,7 @@ def meant_by(name: str, known: tuple[str, ...]) -> str | None:
     >>> [meant_by(name, ("limit", "window")) for name in ("limits", "Window", "window_ms", "widnow", "colour")]
     ['limit', 'window', 'window', 'window', None]
     """
-    plain = name[:64].lower()
+    plain = name.lower()
     for unit in UNITS:
         if plain.endswith(unit) and plain.removesuffix(unit) in known:
             plain = plain.removesuffix(unit)

@@ -171,6 +171,15 @@ def test_a_name_is_near_by_one_change_only() -> None:
     ]
 
 
+def test_little_is_remembered_of_a_long_name() -> None:
+    """A caller may send a thousand names, each as long as a body may be."""
+    meant_by.cache_clear()
+    for number in range(10):
+        body = json.dumps({"key": "a", f"{'x' * 1_000}{number}": 1}).encode()
+        assert read(msgspec.json.Decoder(bodies.CheckBody), body)[1] == 1
+    assert meant_by.cache_info().currsize == 1
+
+
 def test_a_name_twice_is_found_however_deep_it_is() -> None:
     with pytest.raises(ProblemError, match="'b' is given twice"):
         strictly(b'{"a":[[{"b":1,"c":[],"b":2}]]}')
