@@ -729,7 +729,7 @@ def _denied_key(now: float) -> Frame:
         "now": now,
         "allowed": False,
         "passes_after": 34.2,
-        "why": "login-per-address gives 5 in a minute, and all 5 are used; asking again does not delay it",
+        "why": "login-per-address allows 5 in a minute, and all 5 are used; asking again does not delay it",
         "remaining": 0,
         "limits": [_limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
         "ban": None,

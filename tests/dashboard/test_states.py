@@ -77,7 +77,7 @@ def viewer(page: Page) -> None:
     said(page, "key-answer", "Denied")
     for act in ("reset", "override", "ban"):
         expect(page.get_by_test_id(f"act-{act}")).to_be_disabled()
-    expect(page.locator("#panel-inspect")).to_contain_text("needs an operator token")
+    expect(page.locator("#panel-inspect")).to_contain_text("you need an operator token")
 
 
 def inspected(page: Page) -> None:
@@ -272,7 +272,7 @@ def test_without_a_token_only_the_verdict_and_a_form_are_shown(chromium: Browser
         seen.require_good_looks("unauthorised")
         page.get_by_role("textbox", name="Token").fill("wrong")
         page.get_by_role("button", name="Look").click()
-        said(page, "token-form", "That token does not hold.")
+        said(page, "token-form", "That token is not valid.")
         player.patience = 0
         page.get_by_role("textbox", name="Token").fill("wrong again")
         page.get_by_role("button", name="Look").click()

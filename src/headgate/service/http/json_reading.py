@@ -39,7 +39,7 @@ LONG: Final = 5
 """In a shorter name one letter makes another word: `host` is not a typo of `cost`."""
 UNITS: Final = ("_ms", "_s", "_sec", "_seconds")
 OTHER_NAMES: Final = frozenset({"rate", "period", "interval"})
-"""What the library and other limiters use in place of `limit` and `window`: not ignored, which would mean the default."""
+"""What other limiters, and the library, call `limit` and `window`. Ignoring one would mean the default limit."""
 
 # Each of these consumes a string up to its end, or to the end of the body, and never looks at a byte twice.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)

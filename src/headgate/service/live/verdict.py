@@ -169,7 +169,8 @@ def _of_traffic(facts: Facts) -> list[Trouble]:
         text = f"{facts.queue:,} requests wait for {facts.store}, which is slower than the traffic."
         found.append(Trouble("queue", "warn", f"requests wait for {facts.store}", text))
     if facts.loop_late_us > LATE_US:
-        text = f"This process is {facts.loop_late_us / 1000:.0f} ms late: it gets too little CPU, or something blocks it."
+        late = f"{facts.loop_late_us / 1000:.0f} ms late"
+        text = f"This process is {late}: it gets too little CPU, or something blocks it."
         found.append(Trouble("loop-late", "warn", "this process is late", text))
     return found
 
