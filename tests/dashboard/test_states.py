@@ -77,7 +77,7 @@ def viewer(page: Page) -> None:
     said(page, "key-answer", "Denied")
     for act in ("reset", "override", "ban"):
         expect(page.get_by_test_id(f"act-{act}")).to_be_disabled()
-    expect(page.locator("#panel-inspect")).to_contain_text("you need an operator token")
+    expect(page.locator("#panel-inspect")).to_contain_text("need an operator token")
 
 
 def inspected(page: Page) -> None:

@@ -63,7 +63,7 @@ function draw() {
   fill($("limits"), limits.map(limitBlock));
   fill($("settings"), settings());
   for (const button of $("acts").children) set(button, forOperators());
-  if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "To change something you need an operator token; switch tokens at the top right."));
+  if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changes need an operator token; switch tokens at the top right."));
 }
 
 function limitBlock(one) {

@@ -134,7 +134,7 @@ function startTheme(onChange) {
 export async function lock({ status, retryAfter }) {
   document.body.classList.add("is-locked");
   set($("locked"), { hidden: false });
-  const words = { 401: hasToken() ? "That token is not valid." : "", 403: "That token may not see this page; it takes the viewer role." };
+  const words = { 401: hasToken() ? "That token is not valid." : "", 403: "That token lacks the viewer role." };
   fill($("token-problem"), words[status] ?? `Too many wrong tokens; wait ${retryAfter} s.`);
   const health = await fetch("/health").then((response) => response.json(), () => null);
   const isWell = health?.status === "ok";

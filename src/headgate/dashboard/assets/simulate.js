@@ -16,7 +16,7 @@ const SHAPES = {
 const OWN = [["rate", "requests/s", 50, 200], ["seconds", "length in s", 20, 60], ["keys", "keys", 1, 100], ["cost", "cost", 1, 1000], ["limit", "limit", 100, 1e6], ["window", "window in s", 60, 86_400]];
 const INTRODUCTION = "Here each key has a limit of 100 requests a minute. Three algorithms count every request, and the one that suits the traffic decides. Press the three buttons in turn and watch.";
 const NOTE = "This is real traffic: it is in all figures, and may change the algorithm for all clients. It stops when you leave.";
-const REFILLS = " A bucket refills all the time, so more than the limit can pass in a minute.";
+const REFILLS = " It refills meanwhile, so more than the limit can pass in a minute.";
 const OFF = "Simulating needs an operator token, or is turned off here (setting simulator).";
 const SECONDS = 60; // On the small chart.
 
