@@ -29,7 +29,7 @@ THRESHOLDS: Final = {
 }
 GAP: Final = (20, 45)
 """How many seconds ago nothing is known."""
-STEADY: Final = "traffic is steady: burst ratio 1.0, 3.8 % denied"
+STEADY: Final = "traffic is steady: burst ratio 1.0, 3.8% denied"
 
 
 @dataclass
@@ -56,9 +56,9 @@ def steady(now: float) -> State:
             "sliding_window",
             "exponential_backoff",
             117,
-            "51 % denied, above 50 %, at 1,650 requests a second",
+            "51% denied, above 50%, at 1,650 requests a second",
         ),
-        _switch(at - 191, "exponential_backoff", "sliding_window", 118, "28 % denied, below 30 %"),
+        _switch(at - 191, "exponential_backoff", "sliding_window", 118, "28% denied, below 30%"),
     ]
     hello: Frame = {
         "v": 1,
@@ -120,7 +120,7 @@ def steady(now: float) -> State:
         "verdict": {
             "level": "ok",
             "text": (
-                "All is well. 659 requests a second, 3.8 % denied, most of them by login-per-address."
+                "All is well. 659 requests a second, 3.8% denied, most of them by login-per-address."
             ),
             "problems": [],
         },
@@ -154,7 +154,7 @@ def bursts(now: float) -> State:
         "denied": history["denied"][-10:],
     }
     state.tick["verdict"]["text"] = (
-        "All is well. Requests come in bursts, and a token bucket takes them: 872 a second, 5.5 % denied."
+        "All is well. Requests come in bursts, and a token bucket takes them: 872 a second, 5.5% denied."
     )
     return state
 
@@ -163,7 +163,7 @@ def abuse(now: float) -> State:
     """Most requests are denied, and backoff decides."""
     state = steady(now)
     at = state.tick["at"]
-    reason = "62 % denied, above 50 %, at 1,540 requests a second"
+    reason = "62% denied, above 50%, at 1,540 requests a second"
     history = state.hello["history"]
     for second in range(850, 900):
         history["denied"][second] = 950 + 3 * (second % 11)
@@ -178,7 +178,7 @@ def abuse(now: float) -> State:
     }
     state.tick["second"] = {"allowed": history["allowed"][-1], "denied": history["denied"][-1]}
     state.tick["seconds"]["denied"] = history["denied"][-10:]
-    text = "More than half of all requests are denied: 62 %, most of them by login-per-address."
+    text = "More than half of all requests are denied: 62%, most of them by login-per-address."
     problem = {"code": "denied-share", "level": "warn", "text": text, "since": now - 42}
     state.tick["verdict"] = {"level": "warn", "text": text, "problems": [problem]}
     return state
@@ -336,7 +336,7 @@ def simulated(now: float) -> State:
     allowed[-44], denied[-44] = 75, 25
     denied[-36:] = [30] * 36
     to_bucket = "burst ratio 9.5 is above 3"
-    to_backoff = "100 % denied at 21 requests a second"
+    to_backoff = "100% denied at 21 requests a second"
     state.hello["started"] = now - 182
     state.hello["history"] = {
         "from": at - 179,
@@ -366,7 +366,7 @@ def simulated(now: float) -> State:
         "choice": _choice("exponential_backoff", now - 30, 2, to_backoff) | {"agree": [1, 1]},
         "verdict": {
             "level": "warn",
-            "text": "100 % of 30 requests a second are denied, most of them for sim:7f3a.",
+            "text": "100% of 30 requests a second are denied, most of them for sim:7f3a.",
             "problems": [],
         },
     }
@@ -729,7 +729,7 @@ def _denied_key(now: float) -> Frame:
         "now": now,
         "allowed": False,
         "passes_after": 34.2,
-        "why": "login-per-address gives 5 in a minute, and all 5 are used; asking again does not delay it",
+        "why": "login-per-address allows 5 in a minute, and all 5 are used; asking again does not delay it",
         "remaining": 0,
         "limits": [_limit("login-per-address", 5, 5, "sliding_window", 34.2), every],
         "ban": None,

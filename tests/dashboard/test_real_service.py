@@ -118,7 +118,7 @@ def test_a_hostile_key_is_text_and_can_be_inspected_banned_and_reset(
     page.get_by_test_id("act-reset").click()
     page.get_by_label("Why").fill("a test")
     page.get_by_role("button", name="Reset it").click()
-    expect(page.locator("#panel-inspect")).to_contain_text("is forgotten", timeout=PATIENCE)
+    expect(page.locator("#panel-inspect")).to_contain_text("Its usage is reset", timeout=PATIENCE)
     assert running.used(key) == 0
     assert page.locator("main img").count() == 0
     assert "\u202e" not in page.locator("#panel-inspect").inner_text()
@@ -157,7 +157,7 @@ def test_a_keys_limit_under_a_rule_can_be_overridden_and_restored(
         page.evaluate("() => { location.hash = 'key=203.0.113.9' }")
         expect(page.get_by_test_id("key-answer")).to_contain_text("Denied", timeout=PATIENCE)
         page.get_by_test_id("act-override").click()
-        expect(page.get_by_label("Instead of what")).to_have_value("login")
+        expect(page.get_by_label("Replaces")).to_have_value("login")
         page.get_by_role("spinbutton", name="Limit").first.fill("4")
         page.get_by_label("Why").fill("a test")
         page.get_by_role("button", name="Allow 4 in an hour").click()

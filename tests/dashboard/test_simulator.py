@@ -84,7 +84,14 @@ def test_ones_own_traffic_is_sent_as_asked_and_ends_by_itself(
     """It takes two seconds."""
     page = seen.page
     page.get_by_test_id("sim-own").click()
-    asked = {"a second": 20, "seconds": 2, "keys": 4, "cost": 3, "limit": 10, "in seconds": 60}
+    asked = {
+        "requests/s": 20,
+        "length in s": 2,
+        "keys": 4,
+        "cost": 3,
+        "limit": 10,
+        "window in s": 60,
+    }
     for label, value in asked.items():
         page.get_by_label(label, exact=True).fill(str(value))
     page.get_by_role("button", name="Send it").click()
@@ -106,9 +113,9 @@ def test_ones_own_traffic_is_sent_as_asked_and_ends_by_itself(
 def test_numbers_out_of_range_are_not_sent(seen: Watched) -> None:
     page = seen.page
     page.get_by_test_id("sim-own").click()
-    page.get_by_label("a second", exact=True).fill("201")
+    page.get_by_label("requests/s", exact=True).fill("201")
     page.get_by_role("button", name="Send it").click()
-    assert page.get_by_label("a second", exact=True).evaluate(
+    assert page.get_by_label("requests/s", exact=True).evaluate(
         "(field) => field.matches(':invalid')"
     )
     expect(page.get_by_test_id("sim-stop")).to_have_count(0)

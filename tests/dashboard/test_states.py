@@ -24,7 +24,7 @@ pytestmark = pytest.mark.heavy
 
 
 def steady(page: Page) -> None:
-    said(page, "verdict", "All is well. 659 requests a second, 3.8 % denied")
+    said(page, "verdict", "All is well. 659 requests a second, 3.8% denied")
     said(page, "kpi-requests", "659")
     said(page, "kpi-denied", "25 /s, 17 keys")
     expect(page.get_by_test_id("algorithm")).to_have_attribute("data-algorithm", "sliding_window")
@@ -42,7 +42,7 @@ def bursts(page: Page) -> None:
 
 def abuse(page: Page) -> None:
     expect(page.get_by_test_id("verdict")).to_have_attribute("data-level", "warn")
-    said(page, "kpi-denied", "above 50 %")
+    said(page, "kpi-denied", "above 50%")
 
 
 def degraded(page: Page) -> None:
@@ -77,7 +77,7 @@ def viewer(page: Page) -> None:
     said(page, "key-answer", "Denied")
     for act in ("reset", "override", "ban"):
         expect(page.get_by_test_id(f"act-{act}")).to_be_disabled()
-    expect(page.locator("#panel-inspect")).to_contain_text("needs an operator token")
+    expect(page.locator("#panel-inspect")).to_contain_text("need an operator token")
 
 
 def inspected(page: Page) -> None:
@@ -194,7 +194,7 @@ def test_a_lost_connection_is_shown_and_recovers_and_the_gap_is_hatched(
     seen.require_good_looks("late")
     player.go_away()
     said(page, "connection", "Reconnecting")
-    expect(page.get_by_role("alert")).to_contain_text("The link to the service is lost")
+    expect(page.get_by_role("alert")).to_contain_text("The connection to the service is lost")
     seen.require_good_looks("disconnected")
     drawn = timeline(seen)
     heard = seen.in_module("state.js", "module.state.tick.at")
@@ -272,7 +272,7 @@ def test_without_a_token_only_the_verdict_and_a_form_are_shown(chromium: Browser
         seen.require_good_looks("unauthorised")
         page.get_by_role("textbox", name="Token").fill("wrong")
         page.get_by_role("button", name="Look").click()
-        said(page, "token-form", "That token does not hold.")
+        said(page, "token-form", "That token is not valid.")
         player.patience = 0
         page.get_by_role("textbox", name="Token").fill("wrong again")
         page.get_by_role("button", name="Look").click()

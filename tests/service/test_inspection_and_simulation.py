@@ -83,7 +83,7 @@ def test_rules_that_count_the_key_are_shown_and_say_when_it_passes(tmp_path: Pat
         (login,) = [one for one in found["limits"] if one["rule"] == "login"]
         assert (login["used"], login["limit"], login["from"]) == (2, 2, "rule")
         assert found["allowed"] is False
-        assert found["why"] == "login gives 2 per hour, and 2 are used"
+        assert found["why"] == "login allows 2 per hour, and 2 are used"
         assert 0 < found["passes_after"] <= 2 * 3_600
 
     inside(story, rules=str(rules))
@@ -110,7 +110,7 @@ def test_a_limit_that_denies_the_key_is_shown_although_the_default_shares_its_co
             await service.ask("POST", "/check", {"key": "k", "limit": 3, "window": 60})
         found = await looked_at(service, "k")
         assert found["allowed"] is False
-        assert found["why"] == "the limit that checks name gives 3 per minute, and 3 are used"
+        assert found["why"] == "the limit in checks allows 3 per minute, and 3 are used"
         assert [(one["from"], one["allowed"]) for one in found["limits"]] == [
             ("default", True),
             ("check", False),

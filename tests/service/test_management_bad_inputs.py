@@ -173,7 +173,7 @@ def test_a_wrong_method_is_refused_with_the_right_ones(
         answer = await service.ask(method, path, {} if method in {"POST", "PATCH"} else None)
         assert (answer.status_code, answer.headers["allow"]) == (405, allow)
         if method != "HEAD":
-            assert answer.json()["detail"].startswith(f"send one of {allow}; ")
+            assert answer.json()["detail"].startswith(f"this address takes {allow}; ")
 
     tell(story)
 
@@ -185,7 +185,7 @@ def test_an_unknown_path_is_refused_with_where_to_look(tell: Tell, method: str, 
         answer = await service.ask(method, path, {} if method == "POST" else None)
         assert answer.status_code == 404
         if method != "HEAD":
-            assert answer.json()["detail"] == "the page /docs lists what there is"
+            assert answer.json()["detail"] == "the page /docs lists all endpoints"
 
     tell(story)
 
@@ -319,4 +319,4 @@ def test_an_unknown_path_with_a_line_feed_is_unknown_too(tell: Tell) -> None:
         answer = await service.ask("GET", "/api/nothing%0Ahere")
         return str(answer.json()["detail"])
 
-    assert tell(story) == "the page /docs lists what there is"
+    assert tell(story) == "the page /docs lists all endpoints"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.cli import main
 from tests.servers.process import HOST, free_ports, wait_until
 from tests.service.region_stores import store_place
 from tests.service.running import service
@@ -136,3 +137,28 @@ def test_people_see_where_rights_came_from_and_went(tmp_path: Path, store: str) 
         assert figure(eu, "region_rights_asked_total") == between["asked"]
         assert re.search(r"us +asked \d+ times.*, got \d+, gave 0", status_of(eu))
         assert re.search(r"eu +asked 0 times, got 0, gave \d+", status_of(us))
+
+
+@pytest.mark.heavy
+def test_an_operator_takes_rights_back_and_gives_them_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command line, which needs no body for this, while the service wants every body to be JSON."""
+    with two_regions(tmp_path, "redis") as (eu, _):
+        url = f"http://{HOST}:{eu.port}"
+
+        def run(*words: str) -> tuple[int, str]:
+            code = main(["take-back", *words, "--reason", "fire", "--url", url])
+            out, err = capsys.readouterr()
+            return code, out + err
+
+        assert run("us", "--store-is-stopped") == (
+            0,
+            "the others have the rights of us, in windows that begin in 5 s\n",
+        )
+        assert eu.ask("GET", "/api/regions")[2]["taken_back"] == ["us"]
+        code, told = run("us", "--undo")
+        assert (code, told.partition(",")[0]) == (0, "us has its rights again")
+        assert eu.ask("GET", "/api/regions")[2]["taken_back"] == []
+        code, told = run("mars", "--store-is-stopped")
+        assert (code, "mars" in told) == (2, True)

@@ -344,8 +344,8 @@ def _shown(port: int) -> bytes:
     [
         (["--workers", "4"], {}, "workers (from --workers): 4 workers that count in memory"),
         (["--host", "0.0.0.0"], {}, "host (from --host): 0.0.0.0 is reachable from other machines"),  # noqa: S104
-        (["--port", "http"], {}, "port (from --port): it is a whole number, not 'http'"),
-        ([], {"PORT": "http"}, "port (from PORT): it is a whole number, not 'http'"),
+        (["--port", "http"], {}, "port (from --port): it must be a whole number, not 'http'"),
+        ([], {"PORT": "http"}, "port (from PORT): it must be a whole number, not 'http'"),
         (
             [],
             {"HEADGATE_PORT": "99999"},
@@ -410,7 +410,7 @@ def test_a_port_in_use_is_reported_with_a_remedy() -> None:
             check=False,
         )
     assert ended.returncode == 1
-    assert "cannot be listened on" in ended.stderr
+    assert "cannot listen on port" in ended.stderr
     assert "--port" in ended.stderr
 
 

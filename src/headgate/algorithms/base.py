@@ -375,7 +375,7 @@ def require_window(window_us: object) -> int:
         refuse(f"a window must be a whole number of microseconds, not {window_us!r}", "window")
     if not MIN_WINDOW_US <= window_us <= MAX_WINDOW_US:
         refuse(
-            f"a window must last between 1 ms and 366 days, not {_shown(window_us)} microseconds",
+            f"a window must last between 1 ms and 366 days, not {_seconds(window_us)}",
             "window",
         )
     return window_us
@@ -389,6 +389,12 @@ def refuse(message: str, argument: str | None = None) -> NoReturn:
 def _shown(value: int) -> str:
     """Digits of a number; Python itself refuses to print very long ones."""
     return str(value) if value.bit_length() < 256 else f"a number of {value.bit_length()} bits"
+
+
+def _seconds(window_us: int) -> str:
+    if abs(window_us) > MAX_EXACT:
+        return f"{_shown(window_us)} microseconds"
+    return f"{window_us / 1_000_000:.6f}".rstrip("0").rstrip(".") + " seconds"
 
 
 def _named(value: object) -> str:

@@ -31,7 +31,7 @@ MAX_TOKEN_FILE: Final = 4_096
 INVALID_REQUEST: Final = frozenset({400, 413, 415, 422})
 """Statuses that mean that the request was invalid."""
 NO_SUCH_ADDRESS: Final = {404: "not found", 405: "method not allowed"}
-ABOUT_ADDRESSES: Final = frozenset({"Not Found", "the page /docs lists what there is"})
+ABOUT_ADDRESSES: Final = frozenset({"Not Found", "the page /docs lists all endpoints"})
 """Details of a 404 about the address, ours or another server's, and not about a key or a rule."""
 PLACES: Final = """\
 The service's address is --url or HEADGATE_URL (http://127.0.0.1:8080). The
@@ -95,7 +95,7 @@ class Service:
             reason = error.reason or str(error)
             raise ServiceError(f"no TLS with {self.url}: {reason}; does it serve https?") from error
         except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise ServiceError(f"{self.url} does not answer: {reason}; is it running?") from error
         finally:
             connection.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from typing import TYPE_CHECKING, Final
@@ -87,9 +88,14 @@ def _flags(args: argparse.Namespace) -> dict[str, str | None]:
         name, equals, value = text.partition("=")
         name = name.replace("-", "_")
         if not equals or name not in SETTINGS:
-            raise UsageError(
-                f"--set {text.partition('=')[0]!r}: there is no such setting; write --set NAME=VALUE"
-            )
+            written = text.partition("=")[0]
+            if name in SETTINGS:
+                raise UsageError(
+                    f"--set {written!r}: the value is missing; write --set {written}=VALUE"
+                )
+            near = difflib.get_close_matches(name, SETTINGS, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else "write --set NAME=VALUE"
+            raise UsageError(f"--set {written!r}: there is no such setting; {meant}")
         flags[f"--set {name}"] = value
     return flags
 

@@ -47,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
             f"stop the store of {args.region} first, and confirm it with --store-is-stopped: "
             "if it still admits, all regions together may exceed the limit"
         )
-    method = "DELETE" if args.undo else "PUT"
     query = urlencode({"reason": args.reason})
-    found = service_of(args).ask(method, f"/api/regions/{in_path(args.region)}/taken-back?{query}")
+    place = f"/api/regions/{in_path(args.region)}/taken-back?{query}"
+    service = service_of(args)
+    found = service.ask("DELETE", place) if args.undo else service.ask("PUT", place, {})
     others = [one for one in found["untold"] if one != args.region]
     if args.undo and others:
         words = f"NOT given back: {', '.join(others)} did not hear of it; do not start {args.region}, and try again"

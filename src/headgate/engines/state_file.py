@@ -181,7 +181,9 @@ class StateFile:
         try:
             lock = path.open("ab")
         except OSError as error:
-            raise StateFileError(f"cannot use the state file {self.path}: {error}") from error
+            raise StateFileError(
+                f"cannot use the state file {self.path}: {error.strerror}; its folder must exist and be writable"
+            ) from error
         if not HAS_LOCKS:
             log.warning(
                 "the state file %s is not locked: this system has no fcntl. Make sure that no "

@@ -41,30 +41,30 @@ OF_WINDOW: Final = 20
 NS_PER_US: Final = 900
 """A tenth less than there are: the clock of this node may be that much slower than the store's."""
 AHEAD: Final = (5, 6)
-"""For how much of its length a chunk should last."""
+"""The fraction of a lease that a chunk's units should last."""
 GROWTH: Final = 4
 FEW_HITS: Final = 8
-"""Without a chunk, fewer hits than that say nothing about how many will come."""
+"""Without a chunk, fewer hits than this are too few to predict demand."""
 PARTS: Final = 8
 WORTHWHILE: Final = 6
-"""A chunk costs as much as four hits, so this many should come out of it at least."""
+"""A chunk costs as much as four hits, so it should answer at least this many."""
 PAYS: Final = 8
-"""It costs as much again to give a chunk back, so this many should have been spent of it."""
+"""Giving a chunk back costs as much again, so at least this many of its units should have been spent."""
 FIRST: Final = 16
-"""The first chunk of a key is not larger."""
+"""The maximum size of a key's first chunk."""
 SMALL: Final = 64
 RESTS: Final = (0, 1, 2, 4, 8, 16)
-"""When a small chunk was not worth it, the key is not leased for so many leases: none at first, then more."""
+"""After a small chunk that was not worth it, the key is not leased for this many leases: none at first, then more."""
 SPARE: Final = 2
-"""So many are taken ahead where units come back one by one."""
+"""How many units to take in advance when they become free one by one."""
 SWEEPS: Final = 4
-"""How often in its length a chunk is looked at."""
+"""How many times a chunk is checked during its lease."""
 IDLE_SWEEPS: Final = 2
-"""A chunk that was not used between this many checks is given back."""
+"""A chunk that was not used for this many checks in a row is given back."""
 ASKING_NS: Final = 2_000_000_000
 """A request for a chunk that was not answered for this long is considered lost."""
 RECORD_BYTES: Final = 480
-"""What is remembered of a key takes up so much, besides the key."""
+"""The memory that a key's record takes, besides the key itself."""
 
 Unspent: TypeAlias = tuple[str, int, int]
 """A chunk that is over: its token, and how many of its units were spent, and how many were not."""
@@ -78,11 +78,11 @@ class Wanted(NamedTuple):
     size: int
     sent_ns: int
     over: Unspent | None
-    """What to give back of the one before, which was too small or has ended."""
+    """What to give back of the previous chunk, which was too small or has ended."""
 
 
 class KeyChunk:
-    """The chunk of one key, and what is known of how much the key asks for."""
+    """The chunk of one key, and what is known about the key's demand."""
 
     __slots__ = (
         "asking_until_ns",
@@ -119,7 +119,7 @@ class KeyChunk:
         self.denied = False
         """Whether that was a denial."""
         self.contended_until_ns = 0
-        """Until when it counts that it had none left."""
+        """Until then, the store counts as having had none left."""
         self.wasted = 0
         """Which of `RESTS` is next: each wasted chunk adds two, and each other one takes one off."""
         self.rests_until_ns = 0
@@ -128,7 +128,7 @@ class KeyChunk:
         """When it may be asked again."""
         self.since_ns = since_ns
         self.used = used
-        """Units that were asked for since then, besides those of the chunk."""
+        """Units that were requested since then, besides those of the chunk."""
         self.last_size = 0
         self.asking_until_ns = 0
         self.left_at_sweep = 0
@@ -152,19 +152,19 @@ class KeyChunk:
 
 
 class LimitChunks:
-    """The chunks of one limit, by key. All that changes one is done under the lock."""
+    """The chunks of one limit, by key. Every change to one is made under the lock."""
 
     def __init__(self, limit: Limit, rule: str | None, ticks: Callable[[], int]) -> None:
         self.limit = limit
         self.rule = rule
         self.by_key: dict[str, KeyChunk] = {}
         self._filled: dict[str, KeyChunk] = {}
-        """Those that may have units in them: few of many keys, and looked at often."""
+        """Those that may still hold units: a few of many keys, checked often."""
         self.length_us = min(MAX_LENGTH_US, limit.window_us // OF_WINDOW)
         self._length_ns = self.length_us * NS_PER_US
         self._ahead_ns = self._length_ns * AHEAD[0] // AHEAD[1]
         self._few = -1 if isinstance(limit, FixedWindow) else capacity(limit) // PARTS
-        """So many units left are few, for a limit to which they come back all the time."""
+        """Up to this many units left count as few, if the limit's units become free continuously."""
         self._wait_ns = self.length_us * 1000 // 2
         if isinstance(limit, TokenBucket):
             self._wait_ns = min(self._wait_ns, limit.capacity * 1000 // GRAIN // 8)
@@ -174,7 +174,7 @@ class LimitChunks:
         self._context = Context("lease", rule=rule)
         self.noticing_since_ns = self.noticing_until_ns = self.noticed_as = 0
         self.retired = False
-        """These are no longer maintained: nothing may be added."""
+        """Whether these are no longer maintained, so that nothing may be added."""
 
     def after_fork(self) -> None:
         """The units belong to the parent."""
@@ -193,7 +193,7 @@ class LimitChunks:
         def hit(key: str, cost: int) -> Any:
             try:
                 chunk = find(key)
-            except TypeError:  # No text, and the engine says so.
+            except TypeError:  # Not a string; the engine says so.
                 return otherwise(key, cost)
             if chunk is not None and (cost is ONE or (type(cost) is int and cost > 0)):
                 with lock:

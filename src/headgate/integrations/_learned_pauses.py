@@ -1,6 +1,6 @@
 """How long to pause calls to an API, from the rate limit headers of its responses. Pure.
 
-Understood are `Retry-After` (seconds or a date), `RateLimit` of the IETF drafts (`"burst";r=0;t=30`, and the older
+It understands `Retry-After` (seconds or a date), `RateLimit` of the IETF drafts (`"burst";r=0;t=30`, and the older
 `limit=10, remaining=0, reset=30` with `RateLimit-Remaining` and `RateLimit-Reset`), and `X-RateLimit-Remaining` with
 `X-RateLimit-Reset` as seconds to go or as a moment. Moments are read by the other side's own clock (`Date`).
 """
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_PAUSE_S: Final = 3_600.0
-"""Longer ones are cut: a server that is wrong must not stop a client for ever."""
+"""Longer pauses are cut to this: a server that is wrong must not stop a client forever."""
 REFUSED: Final = frozenset({429, 503})
 MOMENT_S: Final = 1_000_000_000
-"""A reset from here on is a moment since 1970, not seconds to go."""
+"""A reset of at least this many seconds is a time since 1970, not a duration."""
 MOMENT_MS: Final = 1_000_000_000_000
 _R: Final = re.compile(r";\s*r\s*=\s*(\d{1,15})")
 _T: Final = re.compile(r";\s*t\s*=\s*(\d{1,15})")

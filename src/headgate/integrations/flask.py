@@ -76,7 +76,7 @@ class ViewLimit(NamedTuple):
 
 
 class AppLimits(NamedTuple):
-    """What one app was told."""
+    """The options of one app."""
 
     limiter: Limiter
     clients: Clients

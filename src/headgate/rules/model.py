@@ -47,7 +47,7 @@ class HeaderTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which requests a rule is about. What is empty is not asked."""
+    """Which requests a rule applies to. An empty field sets no condition."""
 
     path_pattern: str | None = None
     methods: frozenset[str] = frozenset()

@@ -117,7 +117,7 @@ def _from_toml(name: str, value: Any, source: str) -> Any:
         return float(value)
     if type(value) is kind:
         return value
-    raise refusal(name, source, f"it is {WORDS[kind]}, not {_shown(name, value)}")
+    raise refusal(name, source, f"it must be {WORDS[kind]}, not {_shown(name, value)}")
 
 
 def _from_text(name: str, text: str, source: str) -> Any:
@@ -135,7 +135,7 @@ def _from_text(name: str, text: str, source: str) -> Any:
             return whole(text)
         if kind is float:
             return number(text)
-    raise refusal(name, source, f"it is {WORDS[kind]}, not {_shown(name, text)}")
+    raise refusal(name, source, f"it must be {WORDS[kind]}, not {_shown(name, text)}")
 
 
 WORDS: Final = {

@@ -90,6 +90,7 @@ def headgate_process(
             2,
             r"there is no command 'rat' \(did you mean 'rate'\?\); see 'headgate --help'",
         ),
+        ("check k --rate 5/s", 2, r"unrecognized arguments: --rate 5/s; see .*"),
         ("frobnicate", 2, r"there is no command 'frobnicate'; see 'headgate --help'"),
         ("--frobnicate", 2, r"unrecognized arguments: --frobnicate; see 'headgate --help'"),
     ],

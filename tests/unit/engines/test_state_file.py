@@ -282,7 +282,7 @@ def test_two_engines_cannot_have_one_file(path: Path) -> None:
 
 
 def test_a_folder_that_does_not_exist_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot use the state file"):
+    with pytest.raises(ConfigError, match="No such file or directory; its folder must exist"):
         MemoryEngine(state_file=tmp_path / "missing" / "limits.state")
 
 

@@ -79,13 +79,13 @@ def test_text_becomes_what_the_setting_is(text: str, name: str, value: object) -
 @pytest.mark.parametrize(
     "environ, message",
     [
-        ({"HEADGATE_PORT": "٨٠"}, "port (from HEADGATE_PORT): it is a whole number, not '٨٠'"),
-        ({"HEADGATE_PORT": "8_0"}, "it is a whole number"),
+        ({"HEADGATE_PORT": "٨٠"}, "port (from HEADGATE_PORT): it must be a whole number, not '٨٠'"),
+        ({"HEADGATE_PORT": "8_0"}, "it must be a whole number"),
         ({"HEADGATE_PORT": "-1"}, "it must be between 0 and 65535, not -1"),
-        ({"HEADGATE_IDLE_TIMEOUT": "nan"}, "it is a number"),
-        ({"HEADGATE_IDLE_TIMEOUT": "inf"}, "it is a number"),
-        ({"HEADGATE_IDLE_TIMEOUT": "1e9"}, "it is a number"),
-        ({"HEADGATE_CHECK_NEEDS_TOKEN": "maybe"}, "it is true or false"),
+        ({"HEADGATE_IDLE_TIMEOUT": "nan"}, "it must be a number"),
+        ({"HEADGATE_IDLE_TIMEOUT": "inf"}, "it must be a number"),
+        ({"HEADGATE_IDLE_TIMEOUT": "1e9"}, "it must be a number"),
+        ({"HEADGATE_CHECK_NEEDS_TOKEN": "maybe"}, "it must be true or false"),
         (
             {"HEADGATE_LOG_LEVEL": "loud"},
             "log_level (from HEADGATE_LOG_LEVEL): it must be one of debug, info, warning, error, not 'loud'",
@@ -110,12 +110,12 @@ def test_a_bad_value_is_refused_with_its_source(environ: dict[str, str], message
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("port = '80'", "port (from {}): it is a whole number, not '80'"),
-        ("port = true", "it is a whole number, not True"),
+        ("port = '80'", "port (from {}): it must be a whole number, not '80'"),
+        ("port = true", "it must be a whole number, not True"),
         ("prot = 80", "there is no setting 'prot'; did you mean 'port'?"),
         ("sources = {}", "there is no setting 'sources'"),
-        ("trusted_proxies = [1]", "it is a list of strings"),
-        ("engine = 5", "engine (from {}): it is text, not what is there"),
+        ("trusted_proxies = [1]", "it must be a list of strings"),
+        ("engine = 5", "engine (from {}): it must be text, not what is there"),
         ("port = ", "it is not TOML"),
         ("port = 1\nport = 2", "it is not TOML"),
     ],
@@ -185,11 +185,11 @@ def test_every_setting_has_a_help_text() -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("idle_timeout", "nan", "it is a number, not 'nan'"),
-        ("idle_timeout", "1e3", "it is a number, not '1e3'"),
+        ("idle_timeout", "nan", "it must be a number, not 'nan'"),
+        ("idle_timeout", "1e3", "it must be a number, not '1e3'"),
         ("idle_timeout", "-1", "it must be between 0.01 and 86400, not -1.0"),
         ("max_body", "-1", "it must be between 256 and 16777216, not -1"),
-        ("max_body", "1.5", "it is a whole number, not '1.5'"),
+        ("max_body", "1.5", "it must be a whole number, not '1.5'"),
         ("default_window", "-1", "a window must last"),
     ],
 )

@@ -86,6 +86,10 @@ def _write(file: Path, text: str, *, force: bool) -> None:
         made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
         raise ConfigError(f"{file} already exists; choose another name, or use --force") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{file} cannot be written: {error.strerror}; its folder must exist and be writable"
+        ) from None
     try:
         with os.fdopen(made, "w", encoding="utf-8", newline="\n") as opened:
             opened.write(text)

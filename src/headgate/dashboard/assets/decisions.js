@@ -42,6 +42,6 @@ async function change(method, path, body, done) {
   } catch (error) {
     const problem = el("p.problem", { role: "alert" }, wordsFor(error));
     if ($("dialog").open) $("dialog-body").append(make(problem));
-    else openDialog("It was not changed", problem);
+    else openDialog("Nothing was changed", problem);
   }
 }

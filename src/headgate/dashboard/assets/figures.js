@@ -14,7 +14,7 @@ function verdict() {
   const link = state.link.state;
   if (link === "lost" && state.tick) {
     const text = `Figures are ${asOf()}. The page retries automatically; limits do not depend on this page.`;
-    return { level: "bad", text: "The link to the service is lost", problems: [{ text }] };
+    return { level: "bad", text: "The connection to the service is lost", problems: [{ text }] };
   }
   const say = (level, text) => ({ level, text, problems: [] });
   if (link === "late") return say("warn", `Nothing was heard for ${duration(state.link.silence)}. Figures are ${asOf()}.`);

@@ -44,7 +44,7 @@ async function look() {
     } catch (error) {
       if (asked !== key) return;
       $("answer").classList.add("denied");
-      fill($("answer"), el("p", error.status === 503 ? "The store does not answer, so nobody knows what this key has used." : wordsFor(error)));
+      fill($("answer"), el("p", error.status === 503 ? "The store does not answer, so this key's usage is unknown." : wordsFor(error)));
       for (const id of ["limits", "settings"]) fill($(id));
     }
   }
@@ -63,7 +63,7 @@ function draw() {
   fill($("limits"), limits.map(limitBlock));
   fill($("settings"), settings());
   for (const button of $("acts").children) set(button, forOperators());
-  if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changing something needs an operator token: use another one, at the top right."));
+  if (!mayOperate() && !$("act-result").textContent) fill($("act-result"), el("p.soft", "Changes need an operator token; switch tokens at the top right."));
 }
 
 function limitBlock(one) {
@@ -122,8 +122,8 @@ function show(title, fields, label, act) {
 
 function resetForm() {
   const used = answer?.limits.filter((one) => one.used > 0).map((one) => `${whole(one.used)} used of ${one.rule ?? one.said}`) ?? [];
-  show("Forget what it has used", [el("p.sub", used.length ? `This forgets: ${used.join("; ")}.` : "It has used nothing that is known here.")],
-    () => "Reset it", ({ reason }) => change("POST", "/api/reset", { key, reason }, "What it had used is forgotten."));
+  show("Reset its usage", [el("p.sub", used.length ? `This resets: ${used.join("; ")}.` : "This node knows of no usage.")],
+    () => "Reset it", ({ reason }) => change("POST", "/api/reset", { key, reason }, "Its usage is reset."));
 }
 
 function overrideForm() {
@@ -132,17 +132,17 @@ function overrideForm() {
   const rules = [...new Set([known?.rule ?? null, null, ...limits.map((one) => one.rule)])];
   const windows = WINDOW_OPTIONS.toSorted(([a], [b]) => (Number(b) === known?.window) - (Number(a) === known?.window));
   const limit = field("limit", "Limit", { type: "number", min: 0, max: 1_000_000_000, required: true, value: known?.limit ?? 100 });
-  const what = rules.length > 1 ? select("rule", "Instead of what", rules.map((rule) => [rule ?? "", rule ? `${rule} gives it` : "checks name"])) : el("p.sub", "It holds for checks of this key.");
-  show("Another limit for a while", [what, el("div.fields", limit, select("window", "in", windows), select("ttl", "for", SPAN_OPTIONS))],
+  const what = rules.length > 1 ? select("rule", "Replaces", rules.map((rule) => [rule ?? "", rule ? `the limit of rule ${rule}` : "the limit of checks"])) : el("p.sub", "It applies to checks of this key.");
+  show("Set a temporary limit", [what, el("div.fields", limit, select("window", "in", windows), select("ttl", "for", SPAN_OPTIONS))],
     (said) => `Allow ${rateWords(Number(said.limit), Number(said.window))}`,
     (said) => {
       const [limit, window, ttl] = [said.limit, said.window, said.ttl].map(Number);
-      return change("PUT", pathOf("overrides"), { limit, window, ttl, reason: said.reason, rule: said.rule || undefined }, `It may have ${rateWords(limit, window)} now.`);
+      return change("PUT", pathOf("overrides"), { limit, window, ttl, reason: said.reason, rule: said.rule || undefined }, `The key is now allowed ${rateWords(limit, window)}.`);
     });
 }
 
 function banForm() {
-  show("Deny everything it asks", [select("ttl", "for", [...SPAN_OPTIONS, ["", "good"]])], ({ ttl }) => `Ban it for ${ttl ? duration(Number(ttl)) : "good"}`,
+  show("Deny all its requests", [select("ttl", "for", [...SPAN_OPTIONS, ["", "good"]])], ({ ttl }) => `Ban it for ${ttl ? duration(Number(ttl)) : "good"}`,
     ({ ttl, reason }) => change("PUT", pathOf("bans"), { ...(ttl && { ttl: Number(ttl) }), reason }, "It is banned."));
 }
 
@@ -174,6 +174,6 @@ async function explain(values) {
 export function startInspector() {
   const forms = [resetForm, overrideForm, banForm];
   [...$("acts").children].forEach((button, at) => button.addEventListener("click", () => open(button, forms[at])));
-  $("copy-key").addEventListener("click", () => navigator.clipboard?.writeText(key).then(() => announce("The key is copied."), () => {}));
+  $("copy-key").addEventListener("click", () => navigator.clipboard?.writeText(key).then(() => announce("Key copied."), () => {}));
   $("explain").onsubmit = submitting(explain);
 }

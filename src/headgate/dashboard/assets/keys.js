@@ -46,9 +46,9 @@ export function drawKeys() {
   const most = Math.max(1, ...top.rows.map((row) => row.hits));
   fill($("panel-keys"),
     el("div.title", el("h2", el("b", "Denied right now"), total > 0 && ` ${plural(total, "key")}${where}`), total > 0 && el("button.link", { onclick: allBlocked }, "All")),
-    rows.length ? el("p.columns.sub", el("span", "Key, and what denies it"), el("span", "Passes in")) : el("p.pad.soft", "No key: each one that asks has something left."),
+    rows.length ? el("p.columns.sub", el("span", "Key, and what denies it"), el("span", "Passes in")) : el("p.pad.soft", "No key is denied right now."),
     el("ul.blocked", rows.slice(0, 7).map(blockedRow)),
-    el("div.section.top-keys", el("div.title", el("h2", el("b", "Asked for most"), top.period && ` last ${duration(top.period[1])}`)), top.rows.length ? el("ul.most", top.rows.slice(0, 8).map((row) => topRow(row, most))) : el("p.pad.soft", "Nobody has asked.")));
+    el("div.section.top-keys", el("div.title", el("h2", el("b", "Busiest keys"), top.period && ` last ${duration(top.period[1])}`)), top.rows.length ? el("ul.most", top.rows.slice(0, 8).map((row) => topRow(row, most))) : el("p.pad.soft", "Nobody has asked.")));
 }
 
 async function allBlocked() {

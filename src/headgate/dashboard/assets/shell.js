@@ -89,7 +89,7 @@ function help() {
   const toggle = text.querySelector("input");
   toggle.checked = usesSingleKeys();
   toggle.addEventListener("change", () => localStorage.setItem("headgate-keys", toggle.checked ? "on" : "off"));
-  openDialog("Keys and words", text);
+  openDialog("Shortcuts and terms", text);
 }
 
 function find() {
@@ -134,12 +134,12 @@ function startTheme(onChange) {
 export async function lock({ status, retryAfter }) {
   document.body.classList.add("is-locked");
   set($("locked"), { hidden: false });
-  const words = { 401: hasToken() ? "That token does not hold." : "", 403: "That token may not look: it takes a viewer's." };
+  const words = { 401: hasToken() ? "That token is not valid." : "", 403: "That token lacks the viewer role." };
   fill($("token-problem"), words[status] ?? `Too many wrong tokens; wait ${retryAfter} s.`);
   const health = await fetch("/health").then((response) => response.json(), () => null);
   const isWell = health?.status === "ok";
   set($("verdict"), { "data-level": isWell ? "ok" : "warn", hidden: false });
-  fill($("verdict"), el("span.mark", icon(isWell ? "ok" : "warn")), el("span", el("b", isWell ? "The service is up." : "The service is up, and not well."), " To see more, you need a token."));
+  fill($("verdict"), el("span.mark", icon(isWell ? "ok" : "warn")), el("span", el("b", isWell ? "The service is up." : "The service is up, but has problems."), " To see more, you need a token."));
 }
 
 export function unlock() {

@@ -13,9 +13,10 @@ const SHAPES = {
   abuse: ["Abuse", "30 a second"],
   own: ["Your own", "rate, length, keys, cost, limit"],
 };
-const OWN = [["rate", "a second", 50, 200], ["seconds", "seconds", 20, 60], ["keys", "keys", 1, 100], ["cost", "cost", 1, 1000], ["limit", "limit", 100, 1e6], ["window", "in seconds", 60, 86_400]];
-const INTRODUCTION = "A key may make 100 requests a minute here; more are denied. Three algorithms count every request, and the one that suits the traffic decides. Press the three buttons in turn and watch.";
+const OWN = [["rate", "requests/s", 50, 200], ["seconds", "length in s", 20, 60], ["keys", "keys", 1, 100], ["cost", "cost", 1, 1000], ["limit", "limit", 100, 1e6], ["window", "window in s", 60, 86_400]];
+const INTRODUCTION = "Here each key has a limit of 100 requests a minute. Three algorithms count every request, and the one that suits the traffic decides. Press the three buttons in turn and watch.";
 const NOTE = "This is real traffic: it is in all figures, and may change the algorithm for all clients. It stops when you leave.";
+const REFILLS = " It refills meanwhile, so more than the limit can pass in a minute.";
 const OFF = "Simulating needs an operator token, or is turned off here (setting simulator).";
 const SECONDS = 60; // On the small chart.
 
@@ -83,7 +84,7 @@ function second({ at, sent, allowed, denied, text, answer }) {
 function switched({ to, reason, after }) {
   running.switched = true;
   const isFirst = story.log.every((one) => !one.algorithm);
-  tell(` decides: ${reason}.${isFirst ? " It had been counting all along, so no count was reset." : ""}`, to);
+  tell(` decides: ${reason}.${isFirst ? " It had been counting all along, so no count was reset." : ""}${to === "token_bucket" ? REFILLS : ""}`, to);
   setResult(after < 1 ? "switched at once" : `switched in ${short(after)} s`, to);
 }
 

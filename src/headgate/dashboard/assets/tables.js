@@ -26,9 +26,9 @@ function ruleRow(row, isWhole = true) {
   const chosen = adaptive && (choice?.pinned_by ? `pinned by ${choice.pinned_by}` : "chosen by adaptive");
   const denied = mode === "shadow" ? `(${short(denials)})` : rateText(denials);
   return el(row.hot ? "tr.hot" : "tr", { row: isWhole ? rule : undefined },
-    el("td", { title: `${name}: ${about}` }, el("span.name", name), " ", tag(mode !== "enforced" ? mode : row.percent < 100 && `${row.percent} %`), el("div.sub", about)),
+    el("td", { title: `${name}: ${about}` }, el("span.name", name), " ", tag(mode !== "enforced" ? mode : row.percent < 100 && `${row.percent}%`), el("div.sub", about)),
     el("td.optional-2", el("div.chosen", { "data-algorithm": algorithm }, el("span.tone", icon(algorithm)), el("div", algorithmName(algorithm), chosen && el("div.sub", chosen)))),
-    [rateText(allowed), denied, allowed + denials > 0 ? `${percent(row.share)} %` : "–"].map((text) => el("td.number", text)),
+    [rateText(allowed), denied, allowed + denials > 0 ? `${percent(row.share)}%` : "–"].map((text) => el("td.number", text)),
     isWhole && el("td.optional-1", gives ? tag(gives, gives === "nothing" ? ".bad" : "") : el("canvas", { "aria-hidden": "true" })));
 }
 

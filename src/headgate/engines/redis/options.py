@@ -101,6 +101,10 @@ def parse_url(url: str) -> Options:
         known = ", ".join(f"{name}://" for name in SCHEMES)
         raise ConfigError(f"there is no engine {parts.scheme!r}; for Redis use {known}")
     topology, secure = SCHEMES[scheme]
+    if not url.partition(":")[2].startswith("//"):
+        raise ConfigError(
+            f"the Redis URL is invalid; write two slashes, as in {parts.scheme}://localhost"
+        )
     if parts.fragment or (scheme != "redis+unix" and "@" in parts.path + parts.query):
         raise ConfigError(
             "the Redis URL is invalid; in a name or password write / as %2F, ? as %3F, "

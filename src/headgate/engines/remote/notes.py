@@ -54,7 +54,7 @@ def notes_of(
 ) -> list[Value]:
     """The notes about one request whose steps begin at `step`.
 
-    `context` is that of the request as a whole, and `token` what the caller would take its token to be.
+    `context` is that of the request as a whole, and `token` is the one that the caller would otherwise assume.
     """
     notes: list[Value] = []
     renamed = context.token if context.token != token else None

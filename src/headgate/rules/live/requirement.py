@@ -1,4 +1,4 @@
-"""A further condition on live rules, besides that they are valid: that this process can honour them."""
+"""What live rules need besides being valid: this process must be able to apply them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TypeAlias
 from ..model import RuleSet
 
 Requirement: TypeAlias = Callable[[RuleSet], None]
-"""Raises a `ConfigError` about rules that cannot be honoured; the rules before them then stay in use."""
+"""Raises a `ConfigError` about rules that cannot be applied; the previous rules then stay in use."""
 
 
 def anything(rules: RuleSet) -> None:
-    """Nothing is asked."""
+    """Accept any valid rules."""

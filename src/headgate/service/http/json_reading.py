@@ -2,8 +2,8 @@
 
 Parsing is strict where leniency has caused trouble elsewhere: no duplicate names in any object, no invalid numbers
 (`true`, `"10"`, `1e999`, `NaN`), at most 32 levels, UTF-8 only. Unknown fields are accepted and counted, so that a
-newer client can talk to an older service; unless one looks like a typo, because then the caller would get another limit
-than intended. Errors raise `ProblemError`, and nothing has been counted then.
+newer client can talk to an older service; unless one looks like a typo or is another name for the limit, because then
+the caller would get another limit than intended. Errors raise `ProblemError`, and nothing has been counted then.
 
 msgspec parses a body in C and checks its types. It accepts duplicate and unknown names; `strictly` finds those. Most
 bodies need not be parsed again for that, for this reason: without a backslash, every string in a body has exactly two
@@ -40,6 +40,8 @@ LONGEST_SLIP: Final = 64
 LONG: Final = 5
 """In a shorter name one letter makes another word: `host` is not a typo of `cost`."""
 UNITS: Final = ("_ms", "_s", "_sec", "_seconds")
+OTHER_NAMES: Final = frozenset({"rate", "period", "interval"})
+"""What other limiters, and the library, call `limit` and `window`. Ignoring one would mean the default limit."""
 
 # Each of these consumes a string up to its end, or to the end of the body, and never looks at a byte twice.
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+', re.DOTALL)
@@ -117,11 +119,14 @@ def _unknown(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:
     for name in unknown[:MAX_SLIPS]:
         meant = meant_by(name[:LONGEST_SLIP], known)  # The cache keeps what it is asked.
         if meant is not None:
-            raise ProblemError(
-                BAD_VALUE,
-                f"there is no field {shown(name)}; did you mean {meant!r}?",
-                pointer=f"#/{name}",
-            )
+            advice = f"did you mean {meant!r}?"
+        elif "window" in known and name in OTHER_NAMES:
+            advice = "write 'limit' and, in seconds, 'window'"
+        else:
+            continue
+        raise ProblemError(
+            BAD_VALUE, f"there is no field {shown(name)}; {advice}", pointer=f"#/{name}"
+        )
     return len(unknown)
 
 

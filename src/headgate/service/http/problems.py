@@ -58,7 +58,7 @@ TOO_MANY_GUESSES: Final = ProblemType(
     429, "too-many-guesses", "Too many wrong tokens from this address"
 )
 FAILED: Final = ProblemType(500, "internal-error", "Internal error")
-WHERE_TO_LOOK: Final = "the page /docs lists what there is"
+WHERE_TO_LOOK: Final = "the page /docs lists all endpoints"
 OVERLOADED: Final = ProblemType(503, "overloaded", "Overloaded")
 NO_ANSWER: Final = ProblemType(503, "store-unavailable", "The store does not answer")
 
@@ -116,7 +116,7 @@ def wrong_method(offered: Iterable[str]) -> ProblemError:
     allow = ", ".join(sorted(offered))
     return ProblemError(
         WRONG_METHOD,
-        f"send one of {allow}; {WHERE_TO_LOOK}",
+        f"this address takes {allow}; {WHERE_TO_LOOK}",
         lines=f"allow: {allow}\r\n".encode(),
     )
 

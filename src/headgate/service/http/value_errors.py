@@ -68,7 +68,7 @@ def of_msgspec(message: str) -> ValueErrorText:
     inside = "..." in steps  # For objects with arbitrary names msgspec does not say which.
     steps = steps[: steps.index("...")] if inside else steps
     pointer = "".join(f"/{step}" for step in steps)
-    where = " ".join(steps) or "it"
+    where = " ".join(steps) or "the body"
     if inside:
         where = f"every value in {where}"
     elif at and at["key"]:

@@ -59,14 +59,14 @@ def levels_of(tick: Mapping[str, Any]) -> dict[str, Frame]:
     share = traffic["deny_rate"] if traffic["req_per_sec"] >= HOT_RATE else 0.0
     return {
         "denied": _crossed(100 * share, 100 * MANY_DENIED, MOST_DENIED, "%"),
-        "latency": _crossed((p99_us or 0) / 1_000, SLOW_US / 1_000, VERY_SLOW, "ms"),
+        "latency": _crossed((p99_us or 0) / 1_000, SLOW_US / 1_000, VERY_SLOW, " ms"),
     }
 
 
 def _crossed(value: float, warn: float, bad: float, unit: str) -> Frame:
     if value >= bad:
-        return {"level": "bad", "tag": f"above {bad:g} {unit}"}
-    return {"level": "warn", "tag": f"above {warn:g} {unit}"} if value >= warn else {}
+        return {"level": "bad", "tag": f"above {bad:g}{unit}"}
+    return {"level": "warn", "tag": f"above {warn:g}{unit}"} if value >= warn else {}
 
 
 def tests_of(traffic: Mapping[str, float], thresholds: Mapping[str, Any]) -> list[Frame]:
@@ -81,7 +81,7 @@ def tests_of(traffic: Mapping[str, float], thresholds: Mapping[str, Any]) -> lis
             "share": round(value / enter / 2, 3),
         }
 
-    denied = measure("denied", traffic["deny_rate"], "abuse", 100, " %")
+    denied = measure("denied", traffic["deny_rate"], "abuse", 100, "%")
     requests = measure("requests", traffic["req_per_sec"], "abuse_rate", 1, " /s")
     ratio = traffic["burst_ratio"]
     burst = measure("burst ratio", ratio, "burst", 1, "")

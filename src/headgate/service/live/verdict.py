@@ -169,7 +169,8 @@ def _of_traffic(facts: Facts) -> list[Trouble]:
         text = f"{facts.queue:,} requests wait for {facts.store}, which is slower than the traffic."
         found.append(Trouble("queue", "warn", f"requests wait for {facts.store}", text))
     if facts.loop_late_us > LATE_US:
-        text = f"This process is {facts.loop_late_us / 1000:.0f} ms late: too little CPU, or something blocks it."
+        late = f"{facts.loop_late_us / 1000:.0f} ms late"
+        text = f"This process is {late}: it gets too little CPU, or something blocks it."
         found.append(Trouble("loop-late", "warn", "this process is late", text))
     return found
 
@@ -235,7 +236,7 @@ def _number(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{_number(100 * share)} %" if share else "none"
+    return f"{_number(100 * share)}%" if share else "none"
 
 
 def span(seconds: float) -> str:

@@ -37,7 +37,7 @@ Source = Literal["default", "check", "key", "override", "rule"]
 US: Final = 1_000_000
 SAID: Final = {
     "default": "the default",
-    "check": "the limit that checks name",
+    "check": "the limit in checks",
     "key": "its own limit",
     "override": "the override",
 }
@@ -276,7 +276,7 @@ def _response(node: Node, key: str, limits: list[LimitStateResponse]) -> KeyResp
         )
         after = worst.passes_after
         given = worst.rights.said if worst.rights is not None else f"{worst.used} are used"
-        why = f"{worst.name} gives {worst.said}, and {given}"
+        why = f"{worst.name} allows {worst.said}, and {given}"
     else:
         least = min(enforced, key=lambda one: one.remaining)
         why = f"{least.remaining} left of {least.said}" + (

@@ -73,7 +73,7 @@ def listen(settings: Settings, name: str = "port") -> socket.socket:
                 f"{settings.host!r} is not an address of this machine: {reason}",
             ) from None
         raise ConfigError(
-            f"port {port} of {settings.host} (from {settings.source(name)}) cannot be listened on: "
+            f"cannot listen on port {port} of {settings.host} (from {settings.source(name)}): "
             f"{reason}; choose another with --{name.replace('_', '-')}"
         ) from None
     sock.settimeout(0)

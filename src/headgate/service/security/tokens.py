@@ -92,7 +92,10 @@ def read_tokens(source: str) -> tuple[Token, ...]:
             raise ConfigError(f"{source}: a token file may have at most {MAX_FILE} bytes")
         return _checked([Token(**one) for one in json.loads(text)["tokens"]], source)
     except OSError as error:
-        raise ConfigError(f"{source}: the tokens cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"{source}: the tokens cannot be read: {error.strerror}; check the path and its permissions, or make the "
+            "file with 'headgate token create'"
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise ConfigError(
             f"{source} is not a token file; 'headgate token create' makes one"

@@ -208,7 +208,10 @@ def test_init_with_a_dash_prints_and_writes_nothing(capsys: pytest.CaptureFixtur
 
 def test_init_where_nothing_can_be_written_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", "init", "missing/rules.yaml"]) == 1
-    assert capsys.readouterr().err == "headgate: missing/rules.yaml: No such file or directory\n"
+    assert capsys.readouterr().err == (
+        "headgate: missing/rules.yaml cannot be written: No such file or directory; "
+        "its folder must exist and be writable\n"
+    )
 
 
 def test_schema_prints_it(capsys: pytest.CaptureFixture[str]) -> None:

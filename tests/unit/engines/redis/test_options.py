@@ -71,6 +71,12 @@ def test_tls_checks_the_certificate_and_the_name() -> None:
     assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
+@pytest.mark.parametrize("url", ["redis:/localhost", "redis:localhost:6379", "rediss:/host/0"])
+def test_a_url_with_a_slash_missing_says_so(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"write two slashes, as in rediss?://localhost"):
+        parse_url(url)
+
+
 BAD_OPTIONS = {
     "db": ["", "-1", "x", "1.5", "1e3", "99999999", "٣", "1" * 5_000],
     "deadline": ["", "0", "-1", "nan", "inf", "x", "1e9", "1s", "1_0", " 1", "٣"],

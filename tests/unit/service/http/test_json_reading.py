@@ -154,6 +154,16 @@ def test_a_typo_is_reported(name: str, meant: str) -> None:
     assert isinstance(problem, ProblemError)
 
 
+@pytest.mark.parametrize("name", ["rate", "period", "interval"])
+def test_another_name_for_the_limit_is_not_ignored(name: str) -> None:
+    body = json.dumps({"key": "a", name: "5/minute"}).encode()
+    with pytest.raises(ProblemError, match=f"no field '{name}'; write 'limit' and") as caught:
+        read(msgspec.json.Decoder(bodies.CheckBody), body)
+    assert caught.value.pointer == f"#/{name}"
+    body = json.dumps({"key": "a", "limit": 1, name: 1}).encode()
+    assert read(msgspec.json.Decoder(bodies.AcquireBody), body)[1] == 1  # Slots have no window.
+
+
 @pytest.mark.parametrize("name", ["trace", "host", "post", "region", "x", "", "limit_group"])
 def test_an_unknown_field_of_a_newer_client_is_accepted(name: str) -> None:
     body = json.dumps({"key": "a", name: 1}).encode()

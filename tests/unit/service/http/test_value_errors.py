@@ -17,7 +17,7 @@ from headgate.service.http.value_errors import of_msgspec, of_pydantic
 @pytest.mark.parametrize(
     "body, text, pointer",
     [
-        (b"[]", "it must be an object, not a list", "#"),
+        (b"[]", "the body must be an object, not a list", "#"),
         (b'{"headers": {"a": 1}}', "every value in headers must be text, not a number", "#/headers"),
         (b'{"headers": []}', "headers must be an object, not a list", "#/headers"),
         (b'{"cost": 1.5}', "cost must be a whole number or null, not a decimal number", "#/cost"),

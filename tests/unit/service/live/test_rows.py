@@ -70,9 +70,9 @@ def test_each_measure_has_its_threshold_and_its_share_of_the_bar() -> None:
     assert [one["when"] for one in (backoff, bucket, window)] == ["if both", "else, if", "else"]
     denied, requests = backoff["measures"]
     assert denied == {
-        "name": "denied, above 50 %",
-        "leave": "left below 30 %",
-        "text": "3.8 %",
+        "name": "denied, above 50%",
+        "leave": "left below 30%",
+        "text": "3.8%",
         "share": 0.038,
     }
     assert (requests["name"], requests["text"]) == ("requests, above 20 /s", "659 /s")
@@ -85,9 +85,9 @@ def test_each_measure_has_its_threshold_and_its_share_of_the_bar() -> None:
     "rate, share, p99_us, denied, latency",
     [
         (659.0, 0.038, 840, {}, {}),
-        (659.0, 0.1, None, {"level": "warn", "tag": "above 10 %"}, {}),
+        (659.0, 0.1, None, {"level": "warn", "tag": "above 10%"}, {}),
         (0.5, 1.0, 5_000, {}, {"level": "warn", "tag": "above 5 ms"}),
-        (1.0, 0.5, 25_000, {"level": "bad", "tag": "above 50 %"}, {"level": "bad", "tag": "above 25 ms"}),
+        (1.0, 0.5, 25_000, {"level": "bad", "tag": "above 50%"}, {"level": "bad", "tag": "above 25 ms"}),
     ],
 )  # fmt: skip
 def test_a_figure_says_which_threshold_it_has_crossed(

@@ -15,12 +15,12 @@ STORE_AWAY = BUSY._replace(
     [
         (Facts(), "All is well. No requests yet."),
         (Facts(total_requests=5), "All is well. No requests right now."),
-        (BUSY, "All is well. 659 requests a second, 3.8 % denied, most of them by login."),
+        (BUSY, "All is well. 659 requests a second, 3.8% denied, most of them by login."),
         (
             BUSY._replace(algorithm="token_bucket", busiest_rule=None),
             (
                 "All is well. Requests come in bursts, and a token bucket takes them: "
-                "659 requests a second, 3.8 % denied."
+                "659 requests a second, 3.8% denied."
             ),
         ),
     ],
