@@ -41,7 +41,7 @@ NODES = 5
 
 
 def lease_us(limit: Limit) -> int:
-    return min(SECOND_US, limit.window_us // 20)
+    return min(3 * SECOND_US, limit.window_us // 20)
 
 
 def excess(limit: Limit, running: Fleet) -> int:

@@ -4,8 +4,8 @@ A **chunk** is a number of units that the store has already charged, and from wh
 deadline. It is a reservation in the store, so unspent units are given back by settling it, exactly as if they had never
 been taken.
 
-**How long.** A twentieth of the window, at most a second, and never past the end of the window that was charged; minus
-a tenth, to allow for a slow clock. The time runs from before the request was sent, on the monotonic clock, and is
+**How long.** A twentieth of the window, at most three seconds, and never past the end of the window that was charged;
+minus a tenth, to allow for a slow clock. The time runs from before the request was sent, on the monotonic clock, and is
 checked under the same lock as the units, at every answer.
 
 **How many.** The key's recent demand during `AHEAD` of that time, at most `GROWTH` times the previous chunk. Near the
@@ -13,9 +13,9 @@ limit it is less: at most one part in `PARTS` of what the store has left. If it 
 no chunk is taken, and the hit itself is sent to the store. A key whose chunks go back hardly used rests for a while.
 
 **When the store has none left**, units of a bucket and of a sliding window become free one by one. Asking for each of
-them would mean asking all the time. So a node waits about half a lease, but no longer than an eighth of the time in
-which a bucket fills, and denies meanwhile what exceeds its chunk. Then it takes everything that has become free. The
-waits are randomised, so that all nodes get their turn.
+them would mean asking all the time. So a node waits about half a lease, but no longer than half a second or an eighth
+of the time in which a bucket fills, and denies meanwhile what exceeds its chunk. Then it takes everything that has
+become free. The waits are randomised, so that all nodes get their turn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..algorithms import Answer, Limit
 
 ONE: Final = 1
-MAX_LENGTH_US: Final = 1_000_000
+MAX_LENGTH_US: Final = 3_000_000
 OF_WINDOW: Final = 20
 NS_PER_US: Final = 900
 """A tenth less than there are: the clock of this node may be that much slower than the store's."""
@@ -61,6 +61,8 @@ SWEEPS: Final = 4
 """How many times a chunk is checked during its lease."""
 IDLE_SWEEPS: Final = 2
 """A chunk that was not used for this many checks in a row is given back."""
+MAX_WAIT_NS: Final = 500_000_000
+"""While the store has none left, a node waits no longer than this, on average."""
 ASKING_NS: Final = 2_000_000_000
 """A request for a chunk that was not answered for this long is considered lost."""
 RECORD_BYTES: Final = 480
@@ -165,7 +167,7 @@ class LimitChunks:
         self._ahead_ns = self._length_ns * AHEAD[0] // AHEAD[1]
         self._few = -1 if isinstance(limit, FixedWindow) else capacity(limit) // PARTS
         """Up to this many units left count as few, if the limit's units become free continuously."""
-        self._wait_ns = self.length_us * 1000 // 2
+        self._wait_ns = min(self.length_us * 1000 // 2, MAX_WAIT_NS)
         if isinstance(limit, TokenBucket):
             self._wait_ns = min(self._wait_ns, limit.capacity * 1000 // GRAIN // 8)
         self._ticks = ticks
