@@ -196,7 +196,8 @@ def limits_of(
     service that also counts.
     """
     if type(rate) is str and (algorithm is None or type(algorithm) is str):
-        return known_limits(rate, algorithm, waiting)  # The usual case, before any checks.
+        # The usual case, before any checks.
+        return _known.get((rate, algorithm, waiting)) or known_limits(rate, algorithm, waiting)
     if algorithm is not None and not isinstance(algorithm, str):
         refuse(f"an algorithm must be a string such as 'token_bucket', not {algorithm!r}")
     if isinstance(rate, str | Rate):

@@ -7,10 +7,11 @@ Every limiter has both around its engine. Limits of other algorithms pay nothing
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import is_
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ..algorithms.adaptive import CANDIDATES, Adaptive
-from ..charge import ReadyCharge
+from ..charge import ChargeSet, ReadyCharge
 from ..charge_kind import ChargeKind
 from ..guards.base import Guard, HitGuard, Variants
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..algorithms import Limit
-    from ..charge import Charge, ChargeSet
+    from ..charge import Charge
     from ..decision import Decision
     from ..guards.base import Chosen
     from .monitor import TrafficCount
@@ -69,15 +70,21 @@ class CountingGuard(Guard):
 
     def before(self, request: ChargeSet) -> Decision | ChargeSet:
         """See `Guard.before`."""
-        for charge, limit in _adaptive(request):
-            self._choices.on_ask(limit, charge.rule)(charge.key, charge.cost)
+        on_ask = self._choices.on_ask
+        for charge in request.charges:
+            for limit in charge.limits:
+                if isinstance(limit, Adaptive):
+                    on_ask(limit, charge.rule)(charge.key, charge.cost)
         return request
 
     def after(self, request: ChargeSet, decision: Decision) -> Decision:
         """See `Guard.after`."""
-        for charge, limit in _adaptive(request):
+        allowed, counter = decision.allowed, self._choices.counter
+        for charge in request.charges:
             if charge.kind is ChargeKind.TAKE:
-                self._choices.counter(limit, charge.rule).add(allowed=decision.allowed)
+                for limit in charge.limits:
+                    if isinstance(limit, Adaptive):
+                        counter(limit, charge.rule).add(allowed=allowed)
         return decision
 
 
@@ -97,17 +104,16 @@ class ChoosingGuard(Guard):
 
     def before(self, request: ChargeSet) -> Decision | ChargeSet:
         """See `Guard.before`."""
-        charges = tuple(
-            ReadyCharge(
-                one.key,
-                tuple(self.current_limit(limit, one.rule) for limit in one.limits),
-                one.cost,
-                one.kind,
-                one.rule,
-            )
-            for one in request.charges
-        )
-        return request._replace(charges=charges)
+        charges: list[Charge] = []
+        for one in request.charges:
+            rule = one.rule
+            limits = tuple([self.current_limit(limit, rule) for limit in one.limits])
+            if all(map(is_, limits, one.limits)):
+                charges.append(one)
+            else:
+                charges.append(ReadyCharge(one.key, limits, one.cost, one.kind, rule))
+        _, wait_us, reserve_us, token = request
+        return ChargeSet(tuple(charges), wait_us, reserve_us, token)
 
     def current_limit(self, limit: Limit, rule: str | None) -> Limit:
         """See `Guard.current_limit`."""
@@ -123,12 +129,3 @@ def variants_of(limit: Adaptive) -> tuple[Adaptive, ...]:
         limit if name == limit.chosen else Adaptive(limit.limit, limit.window_us, limit.burst, name)
         for name in CANDIDATES
     )
-
-
-def _adaptive(request: ChargeSet) -> list[tuple[Charge, Adaptive]]:
-    return [
-        (charge, limit)
-        for charge in request.charges
-        for limit in charge.limits
-        if isinstance(limit, Adaptive)
-    ]

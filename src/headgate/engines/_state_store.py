@@ -75,7 +75,7 @@ class StateStore:
         """Those of the tables that count for windows for which there was no room."""
         self._round: deque[StateTable] = deque()
         self.reservations = Reservations(max_bytes // RESERVED_PART)
-        self.in_hand: dict[TableName, set[str]] = {}
+        self.in_hand: list[tuple[TableName, str]] = []
         """The keys of the request that is being decided, which may have no states yet: where they are counted stays."""
         self.keys = 0
         self.dropped = 0
@@ -160,7 +160,7 @@ class StateStore:
         return isinstance(self.place(table, key, now_us), int)
 
     def _is_in_hand(self, table: StateTable, key: str) -> bool:
-        return bool(self.in_hand) and key in self.in_hand.get(table.name, ())
+        return bool(self.in_hand) and (table.name, key) in self.in_hand
 
     def _is_in_use(self, table: StateTable, key: str, now_us: int) -> bool:
         if self._is_in_hand(table, key):
@@ -379,7 +379,7 @@ class StateStore:
         for _ in range(min(tables, len(self._round))):
             table = self._round.popleft()
             self._sweep_or_drop(table, now_us, hurry=hurry)
-            if table.unused and table.name not in self.in_hand:
+            if table.unused and all(table.name != name for name, _ in self.in_hand):
                 self._drop_table(table)
             else:
                 self._round.append(table)

@@ -328,7 +328,7 @@ class MemoryEngine:
             for limit in charge.limits:
                 rule, limit = core.counted(self._namespace, charge.rule, limit, charge.key)  # noqa: PLW2901
                 table = self._table(limit, rule)
-                core.in_hand.setdefault(table.name, set()).add(charge.key)
+                core.in_hand.append((table.name, charge.key))
                 if charge.kind is not ChargeKind.PEEK:
                     table.note(limit)
                 at = core.place(table, charge.key, now_us)
@@ -381,7 +381,7 @@ class MemoryEngine:
         """Write what has become of a step's state, and say how the step was answered."""
         core, charge = self._core, step.charge
         shared = core.keep(step.table, charge.key, step.before, after, now_us)
-        if all(limit is not step.limit for limit in charge.limits):
+        if step.limit not in charge.limits:  # A stricter one counts in its place.
             shared = True
         core.shared_decisions += shared
         context = ENGINE
