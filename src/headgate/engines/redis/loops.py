@@ -121,7 +121,7 @@ class LoopState:
         """The result of the work with this name, started unless it is running. It continues if callers leave."""
         task = self._shared.get(name)
         if task is None:
-            task = self._shared[name] = self._loop.create_task(_outcome(work()))
+            task = self._shared[name] = self._loop.create_task(_outcome(work))
             task.add_done_callback(lambda _: self._shared.pop(name, None))
         outcome = await asyncio.shield(task)
         if isinstance(outcome, Exception):
@@ -178,10 +178,10 @@ class LoopState:
             await asyncio.sleep(0)
 
 
-async def _outcome(work: Coroutine[Any, Any, Any]) -> Any:
+async def _outcome(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Its outcome; a failure is returned as a value, because nobody may be left to raise it to."""
     try:
-        return await work
+        return await work()
     except (NotSent, Refused, Unanswered) as error:
         return error
     except asyncio.CancelledError:  # The waiting caller was not cancelled.

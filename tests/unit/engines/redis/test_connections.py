@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import os
 import re
 import resource
@@ -18,6 +20,7 @@ from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.connection import Pool, require_accepted
 from headgate.engines.redis.failures import Answered, NotSent, Refused, Unanswered
 from headgate.engines.redis.link import Link
+from headgate.engines.redis.loops import LoopState
 from headgate.engines.redis.options import parse_url
 from headgate.engines.redis.parallel_discovery import ParallelDiscovery
 from headgate.engines.redis.sync import RedisEngine
@@ -376,3 +379,25 @@ def test_a_moving_slot_does_not_disturb_others() -> None:
     topology.moved(2, ("b", 1))
     assert len(slots) == 1
     assert topology.masters == [("a", 1), ("b", 1)]
+
+
+def test_work_of_a_loop_that_ends_before_it_has_begun_is_never_made() -> None:
+    """Not even as a coroutine, which Python would complain about."""
+    made: list[str] = []
+
+    async def work() -> None:
+        made.append("begun")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        options = parse_url("redis://127.0.0.1:1")
+        state = LoopState(loop, options, lambda *_: None, logging.getLogger(), lambda _: None)
+        waiting = loop.create_task(state.run_shared("work", work))
+        await asyncio.sleep(0)  # The work is about to begin.
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([waiting])
+
+    asyncio.run(main())
+    gc.collect()
+    assert not made
