@@ -61,7 +61,7 @@ servers: ## Install the servers that tests start; instant when they are there.
 
 .PHONY: test
 test: check servers ## Run the checks, every test and every example in the documents, and the compiled build's tests.
-	$(RUN) pytest $(PARALLEL)
+	$(RUN) tests.twice $(PARALLEL)
 	@$(MAKE) $(if $(HAS_COMPILER),test-compiled CORE_TESTS="$(FIRST_TESTS)",no-compiler)
 
 # The compiled build is put into a folder, whose packages come before those of the environment.

@@ -41,6 +41,7 @@ from headgate.rate import limits_of
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 MEGABYTE = 1_000_000
@@ -85,20 +86,35 @@ def fill_with_windows(limiter: Limiter, most: int = 100_000) -> int:
     raise AssertionError("memory is never full")
 
 
+def filled(fill: Callable[[], MemoryEngine]) -> tuple[MemoryEngine, int]:
+    """A full engine, and the bytes it takes: the least of three, because threads of other tests are traced, too."""
+    found: list[tuple[MemoryEngine, int]] = []
+    for _ in range(3):
+        tracemalloc.start()
+        try:
+            engine = fill()
+            size, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        found.append((engine, size))
+    return found[-1][0], min(size for _, size in found)
+
+
 def hit_hourly(limiter: Limiter, key: str) -> bool:
     return limiter.hit(key, "100/hour", algorithm="fixed_window").allowed
 
 
 class TestKeys:
     def test_long_keys_are_bounded_by_their_bytes(self, clock: ManualClock) -> None:
-        engine = MemoryEngine(max_bytes=2 * MEGABYTE, clock=clock)
-        limiter = Limiter(engine)
-        tracemalloc.start()
-        for number in range(3_000):  # 24 MB of text.
-            limiter.hit(f"{number:08}" * 1_000, "1/hour")
-        current, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert current < 3 * MEGABYTE
+        def fill() -> MemoryEngine:
+            engine = MemoryEngine(max_bytes=2 * MEGABYTE, clock=clock)
+            limiter = Limiter(engine)
+            for number in range(3_000):  # 24 MB of text.
+                limiter.hit(f"{number:08}" * 1_000, "1/hour")
+            return engine
+
+        engine, size = filled(fill)
+        assert size < 3 * MEGABYTE
         assert engine.counters.bytes == weighed(engine) <= 2.3 * MEGABYTE
         assert engine.counters.shared > 0
 
@@ -146,12 +162,13 @@ class TestReservations:
     def test_any_number_of_them_is_open_in_bounded_memory(
         self, clock: ManualClock, cost: int
     ) -> None:
-        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
-        tracemalloc.start()
-        for number in range(5_000):
-            self.reserve(engine, number, cost)
-        size, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        def fill() -> MemoryEngine:
+            engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+            for number in range(5_000):
+                self.reserve(engine, number, cost)
+            return engine
+
+        engine, size = filled(fill)
         assert size < 2 * MEGABYTE
         assert 0 < engine.counters.reservations < 500
 
@@ -194,14 +211,15 @@ class TestLogs:
     LIMIT = SlidingLog(100_000, 3_600_000_000)
 
     def test_long_logs_are_bounded_by_their_bytes(self, clock: ManualClock) -> None:
-        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
-        limiter = Limiter(engine)
-        tracemalloc.start()
-        for number in range(30_000):  # 1.5 MB of entries.
-            limiter.hit(f"key:{number % 7}", self.LIMIT)
-            clock.advance(us=10_000)
-        size, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        def fill() -> MemoryEngine:
+            engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+            limiter = Limiter(engine)
+            for number in range(30_000):  # 1.5 MB of entries.
+                limiter.hit(f"key:{number % 7}", self.LIMIT)
+                clock.advance(us=10_000)
+            return engine
+
+        engine, size = filled(fill)
         assert size < 1.3 * MEGABYTE
         assert engine.counters.bytes == weighed(engine) <= MEGABYTE
 
@@ -241,16 +259,17 @@ class TestLogs:
 
 class TestSlots:
     def test_held_slots_are_bounded_by_their_bytes(self, clock: ManualClock) -> None:
-        engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
-        tracemalloc.start()
-        granted = 0
-        for number in range(5_000):
-            granted += self.hold(engine, f"key:{number % 5}", f"token {number}")
-            clock.advance(us=1)
-        size, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
+        def fill() -> MemoryEngine:
+            engine = MemoryEngine(max_bytes=MEGABYTE, clock=clock)
+            granted = 0
+            for number in range(5_000):
+                granted += self.hold(engine, f"key:{number % 5}", f"token {number}")
+                clock.advance(us=1)
+            assert 2_000 < granted < 3_000
+            return engine
+
+        engine, size = filled(fill)
         assert size < 1.3 * MEGABYTE
-        assert 2_000 < granted < 3_000
         assert engine.counters.bytes == weighed(engine) < 1.01 * MEGABYTE
 
     def test_one_that_is_released_makes_room(self, clock: ManualClock) -> None:

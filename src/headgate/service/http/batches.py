@@ -90,7 +90,7 @@ def _read_check(raw: bytes, note_unknown: Callable[[int], None]) -> CheckBody | 
     try:
         check, unknown = read(_CHECK, raw)
     except ProblemError as error:
-        return error
+        return error.with_traceback(None)  # A thousand of them would keep as many stacks alive.
     note_unknown(unknown)
     return check
 

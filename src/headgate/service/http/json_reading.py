@@ -71,7 +71,7 @@ def strictly(body: bytes) -> Any:
 
     Numbers are returned as text.
     """
-    return _parsed(body, _once_each)
+    return _parsed(body, _STRICT)
 
 
 def read_outermost(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, int]:
@@ -86,15 +86,19 @@ def read_outermost(decoder: msgspec.json.Decoder[T], body: bytes) -> tuple[T, in
         nonlocal outermost
         outermost = pairs  # The outermost object is the last one to end.
 
-    _parsed(body, note)
+    _parsed(body, _decoder(note))
     return value, _unknown(_once_each(outermost), type(value))
 
 
-def _parsed(body: bytes, of_pairs: Callable[[Sequence[tuple[str, Any]]], Any]) -> Any:
+def _decoder(of_pairs: Callable[[Sequence[tuple[str, Any]]], Any]) -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=of_pairs, parse_int=str, parse_float=str)
+
+
+def _parsed(body: bytes, decoder: json.JSONDecoder) -> Any:
     _require_shallow(body)
     _require_whole_characters(body)
     try:
-        return json.loads(body.decode(), object_pairs_hook=of_pairs, parse_int=str, parse_float=str)
+        return decoder.decode(body.decode())
     except ValueError:
         raise ProblemError(BAD_JSON, "the body is not JSON in UTF-8") from None
 
@@ -110,6 +114,9 @@ def _once_each(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
                 )
             seen.add(name)
     return fields
+
+
+_STRICT: Final = _decoder(_once_each)
 
 
 def _unknown(fields: dict[str, Any], kind: type[msgspec.Struct]) -> int:
