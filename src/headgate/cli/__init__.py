@@ -116,9 +116,8 @@ def _unrecognized(words: list[str], parser: argparse.ArgumentParser) -> str:
     """The message for unknown arguments, with the option closest to the first."""
     first = words[0].partition("=")[0]
     names = {name.lstrip("-"): name for name in parser._option_string_actions}
-    near = difflib.get_close_matches(
-        first.lstrip("-"), names, n=1
-    )  # Dashes would make all look alike.
+    # Without dashes, which would make all of them look alike.
+    near = difflib.get_close_matches(first.lstrip("-"), names, n=1)
     meant = f" (did you mean {names[near[0]]}?)" if first.startswith("-") and near else ""
     return f"unrecognized arguments: {' '.join(words)}{meant}"
 
