@@ -13,7 +13,7 @@ from .scenarios import FULL, QUICK, Result, everything
 def main() -> None:
     """Measure, print, save."""
     parser = argparse.ArgumentParser(prog="python -m bench.leases", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a minute instead of several")
+    parser.add_argument("--quick", action="store_true", help="two minutes instead of several")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where to write")
     options = parser.parse_args()
     settings = QUICK if options.quick else FULL

@@ -58,7 +58,7 @@ class AsyncLimiter(
         except (KeyError, TypeError):
             bound = self._bind(rate, algorithm)
         answer: Any = bound(key, cost)
-        if self._nowait is None and type(answer) is not Decision:
+        if type(answer) is not Decision:
             answer = await answer
         decision: Decision = answer
         return decision

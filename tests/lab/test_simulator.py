@@ -203,7 +203,7 @@ class TestPlantedDefects:
 
         def generous(self: LimitChunks, wanted: Wanted, cost: int, decision: Decision) -> Any:
             over = granted(self, wanted, cost, decision)
-            wanted.chunk.left += cost
+            wanted.chunk.hold(wanted.chunk.left + cost)
             return over
 
         monkeypatch.setattr(run, "LEASED", 1.0)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.servers.redis import RedisServer
 
-TINY = Settings(rounds=1, redis_hits=300, leased_repeat=2, keys=20, callers=4, seed=7)
+TINY = Settings(rounds=1, hits=300, leased_repeat=2, keys=20, callers=4, seed=7)
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from ..algorithms.token_bucket import GRAIN
 from ..decision import Context, Decision
 from ..engines._lock import FastLock
 from .never import capacity
+from .units import Units
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ MAX_WAIT_NS: Final = 500_000_000
 """While the store has none left, a node waits no longer than this, on average."""
 ASKING_NS: Final = 2_000_000_000
 """A request for a chunk that was not answered for this long is considered lost."""
-RECORD_BYTES: Final = 480
+RECORD_BYTES: Final = 640
 """The memory that a key's record takes, besides the key itself."""
 
 Unspent: TypeAlias = tuple[str, int, int]
@@ -83,7 +84,7 @@ class Wanted(NamedTuple):
     """What to give back of the previous chunk, which was too small or has ended."""
 
 
-class KeyChunk:
+class KeyChunk(Units):
     """The chunk of one key, and what is known about the key's demand."""
 
     __slots__ = (
@@ -92,9 +93,7 @@ class KeyChunk:
         "denied",
         "idle_sweeps",
         "last_size",
-        "left",
         "left_at_sweep",
-        "remaining",
         "resets_ns",
         "rests_until_ns",
         "sent_ns",
@@ -108,14 +107,11 @@ class KeyChunk:
     )
 
     def __init__(self, since_ns: int, used: int, remaining: int) -> None:
-        self.left = 0
-        """Units that are not spent."""
+        super().__init__(remaining)
         self.until_ns = 0
         self.size = 0
         self.token = ""
         self.sent_ns = 0
-        self.remaining = remaining
-        """What the store had left when it was last asked."""
         self.resets_ns = 0
         """When the key counts as unused, by that answer."""
         self.denied = False
@@ -138,14 +134,15 @@ class KeyChunk:
 
     def close(self) -> Unspent | None:
         """End the chunk; what to give back, if anything."""
-        left, spent = self.left, self.size - self.left
+        until_ns, self.until_ns = self.until_ns, 0
+        left = self.empty()
+        spent = self.size - left
         if left and spent < max(left, PAYS) and self.size < SMALL:
-            length_ns = self.until_ns - self.sent_ns
-            self.rests_until_ns = self.until_ns + RESTS[self.wasted] * length_ns
+            self.rests_until_ns = until_ns + RESTS[self.wasted] * (until_ns - self.sent_ns)
             self.wasted = min(self.wasted + 2, len(RESTS) - 1)
         elif self.size and self.wasted:
             self.wasted -= 1
-        self.left = self.until_ns = self.size = 0
+        self.size = 0
         self.used += spent
         if not left:
             return None
@@ -189,27 +186,44 @@ class LimitChunks:
 
         This is the hot path: what it can do without is done when a chunk begins or ends.
         """
-        find, lock, ticks = self.by_key.get, self._lock, self._ticks
-        limit, context = self.limit, self._context
+        find, ticks, limit, context = self.by_key.get, self._ticks, self.limit, self._context
 
         def hit(key: str, cost: int) -> Any:
             try:
                 chunk = find(key)
             except TypeError:  # Not a string; the engine says so.
                 return otherwise(key, cost)
-            if chunk is not None and (cost is ONE or (type(cost) is int and cost > 0)):
-                with lock:
-                    now_ns = ticks()
-                    left = chunk.left - cost
-                    if left >= 0 and now_ns < chunk.until_ns:
-                        chunk.left = left
+            if chunk is None:
+                return otherwise(key, cost)
+            if cost is ONE:
+                now_ns = ticks()
+                if now_ns < chunk.until_ns:
+                    try:
+                        remaining = chunk.take()
+                    except StopIteration:
+                        pass
+                    else:
                         resets_us = (chunk.resets_ns - now_ns) // 1000
-                        left += chunk.remaining
-                        answer = (True, left, 0, resets_us if resets_us > 0 else 0, 0)
+                        answer = (True, remaining, 0, resets_us if resets_us > 0 else 0, 0)
                         return Decision(key, limit, answer, context)
-            return otherwise(key, cost)
+            decision = self._take_several(chunk, key, cost)
+            return otherwise(key, cost) if decision is None else decision
 
         return hit
+
+    def _take_several(self, chunk: KeyChunk, key: str, cost: int) -> Decision | None:
+        """The same for what `Units.take` cannot do."""
+        if type(cost) is not int or cost < 1:
+            return None
+        with self._lock:
+            now_ns = self._ticks()
+            if now_ns >= chunk.until_ns:
+                return None
+            remaining = chunk.take_several(cost)
+            resets_us = max(0, (chunk.resets_ns - now_ns) // 1000)
+        if remaining is None:
+            return None
+        return Decision(key, self.limit, (True, remaining, 0, resets_us, 0), self._context)
 
     def without_units(self, key: str, cost: int) -> Decision | Wanted | int:
         """What to do about a hit that no chunk has an answer to: deny it, ask for a chunk, or ask for the hit."""
@@ -284,10 +298,11 @@ class LimitChunks:
             if not current or not chunk.asking_until_ns or chunk.until_ns:
                 return token, cost, size - cost
             chunk.asking_until_ns = 0
-            chunk.token, chunk.size, chunk.left = token, size, size - cost
+            chunk.token, chunk.size = token, size
             chunk.sent_ns, chunk.until_ns = sent_ns, until_ns
             chunk.since_ns, chunk.used, chunk.last_size = sent_ns, 0, size
             chunk.remaining = decision.answer[1]
+            chunk.hold(size - cost)
             chunk.resets_ns = sent_ns + decision.answer[3] * 1000
             if chunk.remaining >= size:
                 chunk.contended_until_ns = 0

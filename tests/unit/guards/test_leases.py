@@ -225,7 +225,7 @@ def test_a_chunk_that_the_store_answers_late_is_used_for_less_time(
 
     monkeypatch.setattr(Store, "decide", slowly)
     (chunk,) = node.leases._limits[limit.as_leased(), None].by_key.values()
-    chunk.left = 0
+    chunk.hold(0)
     asked_ns = clock.ticks()
     assert node.hit(limit).source == "lease"
     assert chunk.until_ns == asked_ns + 3 * SECOND_US * NS_PER_US
@@ -296,7 +296,7 @@ def test_units_of_a_chunk_without_an_answer_go_back(
     limit = FixedWindow(1_000, MINUTE_US)
     for _ in range(9):
         node.hit(limit)
-    node.leases._limits[limit.as_leased(), None].by_key["key"].left = 0
+    node.leases._limits[limit.as_leased(), None].by_key["key"].hold(0)
     spent = used(store, limit)
     store.fails_after = bool(took_effect)
     with pytest.raises(EngineTimeout):
@@ -475,7 +475,7 @@ def test_a_chunk_answers_before_a_denial_that_is_remembered_but_not_before_a_ban
     assert not hit("key", 951)
     assert hit("key", 951).source == "cache"
     (chunk,) = leases._limits[TokenBucket(1_000, MINUTE_US).as_leased(), None].by_key.values()
-    chunk.left = 960  # As if they had come since.
+    chunk.hold(960)  # As if they had come since.
     assert hit("key", 951).source == "lease"
     ban.refuses = True
     assert hit("key", 1).source == "ban"

@@ -1,0 +1,102 @@
+"""Units that threads take one by one, without a lock.
+
+A lock is a sixth of what an answer from a chunk costs. So units are the steps of an iterator over a range. Python
+implements it in C, and holds the GIL during a step, so no two threads get the same unit; each step returns what remains
+after it. Without a GIL, the iterator gets a lock.
+
+The iterator only has a **block** of the units: it can be emptied only by taking them all.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from operator import length_hint
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BLOCK: Final = 256
+"""Emptying a block takes as long as some ten answers."""
+
+
+class _Locked:
+    """An iterator for several threads."""
+
+    def __init__(self, steps: Iterator[int]) -> None:
+        self._steps = steps
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        with self._lock:
+            return next(self._steps)
+
+    def __length_hint__(self) -> int:
+        with self._lock:
+            return length_hint(self._steps)
+
+
+def _has_gil() -> bool:
+    asked: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
+    return asked is None or asked()
+
+
+def block_of(steps: range) -> Iterator[int]:
+    """These numbers, each for one thread only."""
+    return iter(steps) if _has_gil() else _Locked(iter(steps))
+
+
+EMPTY: Final = iter(range(0))
+
+
+class Units:
+    """A number of units. `take` is safe at any time; everything else needs a lock around it."""
+
+    __slots__ = ("_block", "_outside", "remaining", "take")
+
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
+        """What the store had left when it was last asked."""
+        self._outside = 0
+        """Units that are not in the block."""
+        self._block = EMPTY
+        self.take: Callable[[], int] = EMPTY.__next__
+        """Take one unit, and return how many remain here and in the store; `StopIteration` if the block is empty."""
+
+    @property
+    def left(self) -> int:
+        """How many units there are; threads may be taking some of them."""
+        return self._outside + length_hint(self._block)
+
+    def hold(self, units: int) -> None:
+        """Have so many units, whatever there was."""
+        self.empty()
+        self._outside = units
+
+    def empty(self) -> int:
+        """Take all units; returns how many there were."""
+        units, self._outside = self._outside + len(list(self._block)), 0
+        return units
+
+    def take_several(self, cost: int) -> int | None:
+        """Take units, and return how many remain; `None` if there are fewer."""
+        if self._outside < cost:
+            self._outside = self.empty()
+            if self._outside < cost:
+                return None
+        self._outside -= cost
+        remaining = self.left + self.remaining
+        if cost == 1 and not length_hint(self._block):
+            self._next_block()
+        return remaining
+
+    def _next_block(self) -> None:
+        size = min(self._outside, BLOCK)
+        self._outside -= size
+        last = self._outside + self.remaining
+        self._block = block_of(range(last + size - 1, last - 1, -1))
+        self.take = self._block.__next__

@@ -1,0 +1,141 @@
+"""Units are each given out once, whoever takes them, with and without a GIL."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.guards import units
+from headgate.guards.units import BLOCK, Units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=["gil", "no gil"], autouse=True)
+def _both_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(units, "_has_gil", lambda: request.param == "gil")
+
+
+@contextmanager
+def switching_often() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def taken_one_by_one(held: Units) -> list[int]:
+    """What each take returned, until there are no more; the block is renewed as hits do it."""
+    remaining: list[int] = []
+    while True:
+        try:
+            remaining.append(held.take())
+        except StopIteration:
+            found = held.take_several(1)
+            if found is None:
+                return remaining
+            remaining.append(found)
+
+
+def test_unused_units_have_nothing_to_take() -> None:
+    held = Units(remaining=100)
+    assert held.left == 0
+    assert taken_one_by_one(held) == []
+
+
+@pytest.mark.parametrize("size", [1, 2, BLOCK, BLOCK + 1, BLOCK + 2, 5 * BLOCK])
+def test_each_take_says_what_remains_here_and_in_the_store(size: int) -> None:
+    held = Units(remaining=1_000)
+    held.hold(size)
+    assert taken_one_by_one(held) == list(range(1_000 + size - 1, 999, -1))
+    assert held.left == 0
+
+
+@pytest.mark.parametrize("ones", [0, 1, 5, BLOCK + 7])
+def test_several_units_are_taken_all_or_none(ones: int) -> None:
+    held = Units(remaining=50)
+    held.hold(2 * BLOCK)
+    for _ in range(ones):
+        try:
+            held.take()
+        except StopIteration:
+            held.take_several(1)
+    left = 2 * BLOCK - ones
+    assert held.take_several(left + 1) is None
+    assert held.left == left
+    assert held.take_several(10) == 50 + left - 10
+    assert held.take_several(left - 10) == 50
+    assert held.left == 0
+    assert held.take_several(1) is None
+
+
+def test_new_units_take_the_place_of_old_ones() -> None:
+    held = Units(remaining=0)
+    held.hold(BLOCK)
+    held.take_several(1)
+    old = held.take
+    held.hold(3)
+    with pytest.raises(StopIteration):
+        old()
+    assert held.left == 3
+    assert held.empty() == 3
+    assert taken_one_by_one(held) == []
+
+
+def test_what_the_store_has_left_counts_from_the_next_block_on() -> None:
+    held = Units(remaining=1_000)
+    held.hold(BLOCK + 1)
+    held.take_several(1)
+    held.remaining = 10
+    last_of_block = [held.take() for _ in range(BLOCK)][-1]
+    assert last_of_block == 1_000
+    held.hold(1)
+    assert held.take_several(1) == 10
+
+
+def test_threads_get_each_unit_once_while_others_empty_and_refill() -> None:
+    """The takers of single units hold no lock; those of several, and the emptying, share one."""
+    held, lock, rounds, size = Units(remaining=0), threading.Lock(), 300, 700
+    spent = [0] * 6
+    given_back = 0
+    over = threading.Event()
+
+    def take(number: int) -> None:
+        while not over.is_set():
+            try:
+                held.take()
+            except StopIteration:
+                with lock:
+                    found = held.take_several(1)
+                spent[number] += found is not None
+            else:
+                spent[number] += 1
+
+    def take_several(number: int) -> None:
+        while not over.is_set():
+            with lock:
+                found = held.take_several(7)
+            spent[number] += 7 * (found is not None)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(4)]
+    threads += [threading.Thread(target=take_several, args=(number,)) for number in (4, 5)]
+    with switching_often():
+        for thread in threads:
+            thread.start()
+        for _ in range(rounds):
+            with lock:
+                given_back += held.empty()
+                held.hold(size)
+        over.set()
+        for thread in threads:
+            thread.join()
+    given_back += held.empty()
+    assert sum(spent) + given_back == rounds * size
+    assert sum(spent) > rounds
