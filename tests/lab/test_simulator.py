@@ -50,6 +50,7 @@ MISJUDGED = {
     42_030: "a bucket refilled while no node had the store, and was asked before all nodes had charged it",
     49_131: "a forced charge was denied by a node that heard nothing, and the store had carried it out",
     61_930: "a clock was set back while the store could not be reached, so states were cut only after that",
+    301_904: "a node's clock was too slow, so it repeated a denial for more than a second after a reset elsewhere",
 }
 """Seeds that once broke a promise in the eyes of the checker, and what they were about."""
 SEEDS = 2_000

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from ..algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ..algorithms.token_bucket import GRAIN
+from ..clock import SURE_NS_PER_US
 from ..decision import Context, Decision
 from ..engines._lock import FastLock
 from .never import capacity
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 ONE: Final = 1
 MAX_LENGTH_US: Final = 3_000_000
 OF_WINDOW: Final = 20
-NS_PER_US: Final = 900
-"""A tenth less than there are: the clock of this node may be that much slower than the store's."""
 AHEAD: Final = (5, 6)
 """The fraction of a lease that a chunk's units should last."""
 GROWTH: Final = 4
@@ -160,7 +159,7 @@ class LimitChunks:
         self._filled: dict[str, KeyChunk] = {}
         """Those that may still hold units: a few of many keys, checked often."""
         self.length_us = min(MAX_LENGTH_US, limit.window_us // OF_WINDOW)
-        self._length_ns = self.length_us * NS_PER_US
+        self._length_ns = self.length_us * SURE_NS_PER_US
         self._ahead_ns = self._length_ns * AHEAD[0] // AHEAD[1]
         self._few = -1 if isinstance(limit, FixedWindow) else capacity(limit) // PARTS
         """Up to this many units left count as few, if the limit's units become free continuously."""
@@ -292,7 +291,7 @@ class LimitChunks:
         """
         chunk, size, sent_ns, _ = wanted
         token = decision.token or ""
-        until_ns = sent_ns + self._usable_us(decision.answer) * NS_PER_US
+        until_ns = sent_ns + self._usable_us(decision.answer) * SURE_NS_PER_US
         with self._lock:
             current = self.by_key.get(decision.key) is chunk
             if not current or not chunk.asking_until_ns or chunk.until_ns:

@@ -14,6 +14,7 @@ from .._fork import reset_after_fork
 from ..algorithms import Adaptive
 from ..charge import require_key
 from ..charge_kind import ChargeKind
+from ..clock import SURE_NS_PER_US
 from ..decision import Context, Decision
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Denials:
         ):
             return
         self._book.make_room(decision.key)
-        until_ns = sent_ns + min(retry_after_us, MAX_AGE_US) * 1000
+        until_ns = sent_ns + min(retry_after_us, MAX_AGE_US) * SURE_NS_PER_US
         self._known[decision.key] = (until_ns, sent_ns, cost, decision)
 
         if era != self._book.era or self.retired:  # Another thread has just given units back.

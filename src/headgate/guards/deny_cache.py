@@ -3,7 +3,8 @@
 When an engine denies a cost and says when a retry can pass, that cost cannot pass before, whatever other nodes do,
 unless units are given back or the key is reset. So the guard answers it until then, and an attacker's traffic never
 reaches the store. The time runs from before the request was sent, and is at most one second, so another node's reset or
-refund takes effect within that second; this node's own takes effect at once.
+refund takes effect within that second; this node's own takes effect at once. It ends a tenth early, because this node's
+clock may be slower than the store's.
 
 A request that does not fit even into an unused limit (a limit of 0, a cost above the limit) is always denied, without
 asking the engine. The remaining units are not known then, and reported as 0.

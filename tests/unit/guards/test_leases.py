@@ -28,13 +28,13 @@ from headgate import (
 )
 from headgate.algorithms.calendar import Calendar
 from headgate.charge import Charge
+from headgate.clock import SURE_NS_PER_US
 from headgate.decision import Context
 from headgate.engines.base import Awaited
 from headgate.engines.verbs import run
 from headgate.guards import leases as leases_module
 from headgate.guards.base import Guard, HitGuard
 from headgate.guards.chores import ChoreThread, ChoreTimer
-from headgate.guards.chunks import NS_PER_US
 from headgate.guards.deny_cache import DenyCache
 from headgate.guards.leases import Leases
 from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
@@ -199,7 +199,7 @@ def test_a_chunk_is_not_used_at_its_deadline(
     node.warm_up(limit)
     (chunk,) = node.leases._limits[limit.as_leased(), None].by_key.values()
     length_us = min(3 * SECOND_US, limit.window_us // 20)
-    assert chunk.until_ns - chunk.sent_ns == length_us * NS_PER_US
+    assert chunk.until_ns - chunk.sent_ns == length_us * SURE_NS_PER_US
     left = chunk.left
     clock.advance(us=chunk.until_ns // 1000 - clock.now_us() - 1)
     assert node.hit(limit).source == "lease"
@@ -228,7 +228,7 @@ def test_a_chunk_that_the_store_answers_late_is_used_for_less_time(
     chunk.hold(0)
     asked_ns = clock.ticks()
     assert node.hit(limit).source == "lease"
-    assert chunk.until_ns == asked_ns + 3 * SECOND_US * NS_PER_US
+    assert chunk.until_ns == asked_ns + 3 * SECOND_US * SURE_NS_PER_US
 
 
 @pytest.mark.parametrize("limit", LIMITS[:3], ids=lambda limit: type(limit).__name__)
