@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 US_PER_SECOND = 1_000_000
 SURE_NS_PER_US = 900
-"""For what must be over when it is over on another machine: a tenth less, because this clock may be that much slower."""
+"""For what must be over when it is over on another machine: a tenth less, as this clock may be that much slower."""
 
 
 class Clock(Protocol):
