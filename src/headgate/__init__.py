@@ -28,6 +28,7 @@ from .engines.base import AsyncEngine, Engine
 from .engines.memory import MemoryEngine
 from .errors import (
     ConfigError,
+    EngineBusy,
     EngineConnectionError,
     EngineError,
     EngineTimeout,
@@ -64,6 +65,7 @@ __all__ = [
     "ConfigError",
     "Decision",
     "Engine",
+    "EngineBusy",
     "EngineConnectionError",
     "EngineError",
     "EngineTimeout",

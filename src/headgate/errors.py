@@ -12,6 +12,7 @@
     │   │                         `indefinite` if the request may have been carried out
     │   ├── EngineConnectionError the connection failed or broke
     │   └── EngineTimeout         it did not answer in time
+    │       └── EngineBusy        it would not have: too many requests wait for it
     └── RateLimitExceeded         not a failure: the request was denied by a call that raises
 
 A denial is a value, not an exception: `hit` returns it. `RateLimitExceeded` is raised only by calls
@@ -74,6 +75,10 @@ class EngineConnectionError(EngineError):
 
 class EngineTimeout(EngineError):  # noqa: N818 - as `TimeoutError` would mislead: it is none of Python's
     """The engine did not answer in time."""
+
+
+class EngineBusy(EngineTimeout):
+    """More requests wait in this process than the engine can answer in time; this one was not sent."""
 
 
 class RateLimitExceeded(HeadgateError):  # noqa: N818 - the name every limiter's user expects

@@ -289,6 +289,43 @@ def test_a_store_that_is_full_is_given_up_until_it_takes_writes(redis_server: Re
 
 
 @on_flavours("redis_server", "redis-7.0")
+def test_a_burst_that_the_store_cannot_answer_in_time_has_its_answers_at_once(
+    redis_server: RedisServer,
+) -> None:
+    """Four requests every 0.2 s: some 40 of them in the 2 s that a decision may take. The store stays in use."""
+    with Link(redis_server.port) as link:
+        url = f"{link.url}?max_in_flight=1&max_batch=4&deadline=2"
+        node = Tasks(url, on_error="fallback", nodes=NODES)
+        link.delay_s = 0.1
+        for _ in range(2):
+            node.hit("slow")  # How long calls take now.
+        told = Outcomes()
+
+        async def ask() -> None:
+            began = time.monotonic()
+            decision = await node.async_limiter.hit("k", LIMIT)
+            if decision.source == "fallback":
+                told.note(began, decision.source, allowed=decision.allowed)
+            else:
+                told.by_source[decision.source, decision.allowed] += 1
+
+        async def all_asking() -> None:
+            await asyncio.gather(*[ask() for _ in range(400)])
+
+        node.run(all_asking())
+        by_store = told.by_source["engine", True]
+        assert 12 <= by_store <= 36
+        assert told.by_source["fallback", True] == SHARE
+        assert told.by_source["fallback", False] == 400 - SHARE - by_store
+        assert told.slowest_s < SLACK_S
+        assert node.guard.breaker.openings == 0
+        link.delay_s = 0.0
+        wait_until(lambda: not node.guard.local.has_debts, "the store has been told")
+        assert 90 - node.hit("k").remaining - 1 == by_store + SHARE
+        node.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
 def test_a_program_with_an_event_loop_for_each_call_is_back_when_the_store_is(
     redis_server: RedisServer,
 ) -> None:

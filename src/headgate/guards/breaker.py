@@ -10,7 +10,8 @@ recovery (`recovery.py`) reports the results of its probes.
 - **Open**: no call goes to the store. One probe at a time checks whether it is back; no caller waits for a probe.
 - It closes after three good probes in a row, so a store that comes and goes does not make it flap.
 
-A permanent error (`transient` is false) is about a request or the configuration, and does not open it.
+A permanent error (`transient` is false) is about a request or the configuration, and does not open it. Neither does
+`EngineBusy`, which is about this process: the store answers all that it is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
-from ..errors import EngineTimeout
+from ..errors import EngineBusy, EngineTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +94,7 @@ class Breaker:
 
     def failed(self, asked_ns: int, error: EngineError) -> None:
         """Record that this call failed."""
-        if not error.transient or error.partial or self.is_open:
+        if not error.transient or error.partial or self.is_open or isinstance(error, EngineBusy):
             return
         self.calm = False
         self._calls += 1

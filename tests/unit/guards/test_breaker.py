@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.errors import EngineConnectionError, EngineError, EngineTimeout
+from headgate.errors import EngineBusy, EngineConnectionError, EngineError, EngineTimeout
 from headgate.guards.breaker import FIRST_PAUSE_S, GOOD_PROBES, LAST_PAUSE_S, Breaker
 from headgate.testing import ManualClock
 
@@ -100,6 +100,13 @@ def test_an_error_about_some_keys_only_says_nothing_about_the_store() -> None:
     hangs.partial = True
     for _ in range(20):
         store.call(hangs, DEADLINE)
+    assert not store.opened()
+
+
+def test_a_full_queue_of_this_process_says_nothing_about_the_store() -> None:
+    store = Store()
+    for _ in range(20):
+        store.call(EngineBusy("100 requests already wait", transient=True))
     assert not store.opened()
 
 

@@ -11,6 +11,10 @@ requests of that tick and after the loop has checked whether the link was closed
 **Two halves.** A server processes everything it finds on a connection before it sends the first answer; client and
 server would take turns being idle. So one call is sent at a time, with at most half of all pending requests: the server
 decides one half while the client handles the answers to the other.
+
+**The queue is bounded** by what can be answered before the deadline, as fast as the last calls were. A request that
+finds it full is refused at once: it would wait in vain, and hundreds that time out in the same moment are late for
+their fallback, too.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ Sender: TypeAlias = "Callable[[int, PendingBatch], None]"
 FRESH = 0.005
 """For this many seconds after an answer, a link is assumed to be open without another check."""
 MAX_QUEUED = 10_000
-"""With this many requests queued, a new one is refused at once: it could not be answered in time."""
+"""The most that may be queued, however fast the server is."""
 MIN_SEPARATE_BATCH = 16
 """The minimum for a separate call, which has a cost; fewer requests go with the rest."""
 
@@ -67,6 +71,8 @@ class Batcher:
         self._send_at_once_until = 0.0
         """Until when a new request is sent at once; 0 while anything is queued or in flight."""
         self._timer: asyncio.TimerHandle | None = None
+        self._last_took = self._took_before = 0.0
+        """Seconds that the last two calls took."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -108,10 +114,21 @@ class Batcher:
         self._loop.call_soon(self._flush)
 
     def _send_full(self) -> None:
-        """Send a full batch before the tick ends; refuse the last request if too many are waiting."""
+        """Send a full batch before the tick ends; refuse the last request if it would wait for too long."""
         self._send_next(self._max_batch)
-        if len(self._queue) > MAX_QUEUED:
-            fail_one(self._queue.pop(), too_many_wait(MAX_QUEUED))
+        room = self._room()
+        if len(self._queue) > room:
+            fail_one(self._queue.pop(), too_many_wait(room))
+
+    def _room(self) -> int:
+        """How many requests may wait: those that are certain to be answered in time, and a full batch in any case.
+
+        The last of them needs a call for itself, and another one is kept in reserve. The faster of the last two calls
+        counts: a single one may be slow for many reasons.
+        """
+        took = max(min(self._last_took, self._took_before), 1e-6)
+        room = self._max_batch * self._max_in_flight * (self._deadline / took - 2)
+        return int(min(max(room, self._max_batch), MAX_QUEUED))
 
     def done(self, batch: PendingBatch, *, answered: bool = False) -> None:
         """Called when a call has returned: send the next one before distributing the answers, to keep the server busy.
@@ -120,13 +137,16 @@ class Batcher:
         """
         self._in_flight -= 1
         self._sent.pop(id(batch), None)
-        if answered and not self._has_answered:
-            self._has_answered = True
-            self._on_first_answer()
+        now = self._loop.time()
+        if answered:
+            self._took_before, self._last_took = self._last_took, now - batch.since
+            if not self._has_answered:
+                self._has_answered = True
+                self._on_first_answer()
         if self._queue:
             self._flush()
         elif answered and not self._in_flight and len(batch) == 1:
-            self._send_at_once_until = self._loop.time() + FRESH
+            self._send_at_once_until = now + FRESH
 
     def use_deadline(self, deadline: float) -> None:
         """Use this deadline for new requests."""

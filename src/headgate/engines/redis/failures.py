@@ -11,7 +11,7 @@ import copy
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ...errors import EngineConnectionError, EngineError, EngineTimeout
+from ...errors import EngineBusy, EngineConnectionError, EngineError, EngineTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -150,7 +150,10 @@ def skipped(server: str) -> EngineError:
 
 def too_many_wait(many: int) -> EngineError:
     """The error for a full queue; nothing was sent."""
-    return EngineTimeout(f"{many} requests are already waiting for Redis", transient=True)
+    return EngineBusy(
+        f"{many} requests already wait for Redis, and one more could not be answered in time",
+        transient=True,
+    )
 
 
 def no_answer(reason: Exception) -> EngineError:

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from ...algorithms import FixedWindow
+from ...errors import EngineBusy
 
 if TYPE_CHECKING:
     from ...decision import Decision
@@ -60,7 +61,9 @@ class StoreHealth:
             await asyncio.gather(self._probe, return_exceptions=True)
 
     def failed(self, error: Exception) -> None:
-        """Record a failed call."""
+        """Record a failed call; one that was not even sent, because too many wait, says nothing about the store."""
+        if isinstance(error, EngineBusy):
+            return
         self.last_error = str(error)
         if not self.up:
             return

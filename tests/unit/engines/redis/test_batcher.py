@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from headgate import EngineError, FixedWindow, UsageError
+from headgate import EngineBusy, EngineError, FixedWindow, UsageError
 from headgate.decision import ENGINE
 from headgate.engines.redis import batcher
 from headgate.engines.redis.batch import PendingBatch
@@ -33,11 +33,15 @@ class FakePart(NamedTuple):
 class Store:
     """Answers a batch with the names in it; some names cannot be packed."""
 
-    def __init__(self, deadline: float = SOON, max_in_flight: int = 2) -> None:
+    def __init__(
+        self, deadline: float = SOON, max_in_flight: int = 2, max_batch: int = 100
+    ) -> None:
         self.sent: list[list[str]] = []
         self.silent = False
         self.answered = True
-        limits = (100, max_in_flight, deadline)
+        self.takes = 0.0
+        """How long each call is said to have taken."""
+        limits = (max_batch, max_in_flight, deadline)
         loop = asyncio.get_running_loop()
         self.batcher = Batcher(loop, 0, self._send, limits, lambda: None)
 
@@ -55,6 +59,7 @@ class Store:
             asyncio.get_running_loop().call_soon(self._answer, batch, names)
 
     def _answer(self, batch: PendingBatch, names: list[Any]) -> None:
+        batch.since = asyncio.get_running_loop().time() - self.takes
         self.batcher.done(batch, answered=self.answered)
         for waiting, name in zip(batch, names, strict=True):
             waiting[0].set_result(name)
@@ -225,6 +230,37 @@ def test_a_full_batch_leaves_before_the_tick_ends() -> None:
         await asyncio.sleep(0)
         assert [len(names) for names in store.sent] == [100, 50]
 
+    in_a_loop(main)
+
+
+@pytest.mark.parametrize(
+    "calls_took_s, queued",
+    [
+        ([4.0, 4.0], 24),  # Eight every 4 s: those are sent after 12 s at most.
+        ([4.0, 19.0], 24),
+        ([19.0, 4.0], 24),
+        ([11.0, 11.0], 4),
+        ([0.0, 4.0], 10_000),
+    ],
+    ids=["slow", "slower once", "slower before", "only one call in time", "slow once"],
+)
+def test_a_request_that_could_not_be_answered_in_time_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, calls_took_s: list[float], queued: int
+) -> None:
+    async def main() -> None:
+        store = Store(deadline=20.1, max_in_flight=2, max_batch=4)
+        for store.takes in calls_took_s:
+            await store.ask(plain("first"))
+        store.silent = True
+        asked = [store.ask(alike(str(number))) for number in range(8 + queued + 2)]
+        refused = [future for future in asked if future.done()]
+        assert [type(future.exception()) for future in refused] == [EngineBusy, EngineBusy]
+        assert refused == asked[-2:]
+        assert f"{queued} requests already wait" in str(refused[0].exception())
+        for future in asked:
+            future.cancel()
+
+    monkeypatch.setattr(batcher, "FRESH", 0.0)
     in_a_loop(main)
 
 
