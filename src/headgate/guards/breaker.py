@@ -3,10 +3,10 @@
 There is one per store, shared by all limits. It is pure: callers of the store report the result of each call, and the
 recovery (`recovery.py`) reports the results of its probes.
 
-- **Closed**: calls go to the store. Two timeouts with no answer in between open it, and so do errors, if at least half
-  of five or more calls fail within 100 ms. An answer that comes much later than the deadline, from an engine that does
-  not enforce it, counts as a timeout. After the first timeout only one call at a time is let through, so that callers
-  do not queue behind a late call.
+- **Closed**: calls go to the store. A timeout and another failure with no answer in between open it, and so do failures
+  of any kind, if at least half of five or more calls fail within 100 ms, or within four deadlines if that is longer. An
+  answer that comes much later than the deadline, from an engine that does not enforce it, counts as a timeout. After
+  the first timeout only one call at a time is let through, so that callers do not queue behind a late call.
 - **Open**: no call goes to the store. One probe at a time checks whether it is back; no caller waits for a probe.
 - It closes after three good probes in a row, so a store that comes and goes does not make it flap.
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NS_PER_SECOND: Final = 1_000_000_000
 WINDOW_NS: Final = 100_000_000
+DEADLINES: Final = 4
+"""The window holds at least so many deadlines: calls that time out take that long to fail."""
 FEWEST_CALLS: Final = 5
 GOOD_PROBES: Final = 3
 FIRST_PAUSE_S: Final = 0.1
@@ -49,9 +51,12 @@ class Breaker:
         A plain attribute, because the hot path reads it.
         """
         self._deadline_ns = round(deadline * NS_PER_SECOND)
+        self._window_ns = max(WINDOW_NS, DEADLINES * self._deadline_ns)
         self.is_open = False
         self.problem = ""
         """The store's last error."""
+        self.opened_ns = 0
+        """When it last opened."""
         self.openings = 0
         """How often it has opened."""
         self.recoveries: set[object] = set()
@@ -81,12 +86,12 @@ class Breaker:
 
     def answered(self, asked_ns: int) -> None:
         """Record that the store answered this call."""
-        self._calls += 1
         now_ns = self.ticks()
         late = not self._keeps_deadline and now_ns - asked_ns > 2 * self._deadline_ns
         if late and self._answered:
-            self._timed_out("it answers after the deadline")
+            self._timed_out("it answers after the deadline", now_ns)
             return
+        self._calls += 1
         self._answered = True
         self._timeouts = 0
         quiet = now_ns >= self._window_ends_ns and not (self.is_open or self.recoveries)
@@ -97,17 +102,12 @@ class Breaker:
         if not error.transient or error.partial or self.is_open or isinstance(error, EngineBusy):
             return
         self.calm = False
-        self._calls += 1
         now_ns = self.ticks()
-        if isinstance(error, EngineTimeout) or now_ns - asked_ns >= self._deadline_ns:
-            self._timed_out(str(error))
-            return
-        if now_ns >= self._window_ends_ns:
-            self._window_ends_ns = now_ns + WINDOW_NS
-            self._calls, self._failures = 1, 0
-        self._failures += 1
-        if self._calls >= FEWEST_CALLS and 2 * self._failures >= self._calls:
-            self._open(str(error))
+        late = isinstance(error, EngineTimeout) or now_ns - asked_ns >= self._deadline_ns
+        if late or self._timeouts:
+            self._timed_out(str(error), now_ns)
+        else:
+            self._count_failure(str(error), now_ns)
 
     def pause_s(self) -> float:
         """How long to wait before the next probe; random, so that nodes do not probe in step."""
@@ -130,16 +130,28 @@ class Breaker:
             self.is_open = False
             self._notify()
 
-    def _timed_out(self, problem: str) -> None:
+    def _timed_out(self, problem: str, now_ns: int) -> None:
         self._timeouts += 1
         self._trial_ends_ns = 0
         if self._timeouts >= 2:
+            self._open(problem)
+        else:
+            self._count_failure(problem, now_ns)
+
+    def _count_failure(self, problem: str, now_ns: int) -> None:
+        if now_ns >= self._window_ends_ns:
+            self._window_ends_ns = now_ns + self._window_ns
+            self._calls = self._failures = 0
+        self._calls += 1
+        self._failures += 1
+        if self._calls >= FEWEST_CALLS and 2 * self._failures >= self._calls:
             self._open(problem)
 
     def _open(self, problem: str) -> None:
         if self.is_open:
             return
         self.problem = problem
+        self.opened_ns = self.ticks()
         self.openings += 1
         self._good_probes, self._pause_s = 0, FIRST_PAUSE_S
         self.is_open, self.calm = True, False

@@ -185,6 +185,8 @@ class FallbackGuard(Guard):
             return self._uncounted(request, policies)
         if self._members.join is not None:
             self._members.join()
+        if not (self._warned or self.local.fleet.known):
+            self._warn_of_unknown_nodes()
         places = [place for place, policy in enumerate(policies) if policy == "fallback"]
         counted_here = tuple(request.charges[place] for place in places)
         decision = self.local.decide(request._replace(charges=counted_here), places)
@@ -226,7 +228,9 @@ class FallbackGuard(Guard):
     def _changed(self) -> None:
         """Called when the breaker opens or closes: log it, and start the recovery."""
         if not self.breaker.is_open:
-            self._log.warning("the circuit breaker is closed: the store decides again")
+            open_s = (self.breaker.ticks() - self.breaker.opened_ns) / 1e9
+            words = "the circuit breaker is closed after %.1f s: the store decides again"
+            self._log.warning(words, open_s)
             return
         words = WORDS[self.policy(None)]
         fleet = self.local.fleet
@@ -237,13 +241,14 @@ class FallbackGuard(Guard):
                 else f"{words}, as if it were the only node"
             )
         self._log.error("the circuit breaker is open (%s): %s", self.breaker.problem, words)
-        if self.policy(None) == "fallback" and not fleet.known and not self._warned:
-            self._warned = True
-            self._log.warning(
-                "the number of nodes that share the store is unknown, so each of N nodes admits the whole limit; "
-                "pass nodes=N"
-            )
         self.wake()
+
+    def _warn_of_unknown_nodes(self) -> None:
+        self._warned = True
+        self._log.warning(
+            "the number of nodes that share the store is unknown, so each of N nodes admits the whole limit; "
+            "pass nodes=N"
+        )
 
 
 def _without_engine(charge: Charge, on_error: OnError) -> list[Decision]:

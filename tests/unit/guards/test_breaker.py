@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headgate.errors import EngineBusy, EngineConnectionError, EngineError, EngineTimeout
 from headgate.guards.breaker import FIRST_PAUSE_S, GOOD_PROBES, LAST_PAUSE_S, Breaker
 from headgate.testing import ManualClock
@@ -15,9 +17,9 @@ REFUSED = EngineError("WRONGTYPE", transient=False)
 class Store:
     """A breaker, and calls that take their time."""
 
-    def __init__(self, *, keeps_deadline: bool = True) -> None:
+    def __init__(self, *, deadline: float = DEADLINE, keeps_deadline: bool = True) -> None:
         self.clock = ManualClock()
-        self.breaker = Breaker(self.clock, DEADLINE, keeps_deadline=keeps_deadline)
+        self.breaker = Breaker(self.clock, deadline, keeps_deadline=keeps_deadline)
         self.changes: list[bool] = []
         self.breaker.on_change = lambda: self.changes.append(self.breaker.is_open)
 
@@ -51,12 +53,40 @@ def test_two_time_outs_open_it() -> None:
     assert store.breaker.problem == "late"
 
 
-def test_an_answer_between_two_time_outs_keeps_it_closed() -> None:
+def test_answers_between_time_outs_keep_it_closed() -> None:
     store = Store()
     for _ in range(100):
         assert store.call(LATE, DEADLINE)
         assert store.call()
+        assert store.call()
     assert store.changes == []
+
+
+@pytest.mark.parametrize("deadline", [DEADLINE, 1.0])
+def test_it_opens_if_half_of_five_calls_time_out_within_four_deadlines(deadline: float) -> None:
+    store = Store(deadline=deadline)
+    for error in (LATE, None, LATE, None):
+        assert store.call(error, deadline if error else 0.001)
+    assert not store.opened()
+    assert store.call(LATE, deadline)
+    assert store.opened()
+
+
+def test_time_outs_that_are_further_apart_than_four_deadlines_do_not_open_it() -> None:
+    store = Store()
+    for _ in range(50):
+        assert store.call(LATE, DEADLINE)
+        assert store.call()
+        store.clock.advance(0.1)
+    assert store.changes == []
+
+
+def test_any_failure_after_a_time_out_opens_it() -> None:
+    store = Store()
+    assert store.call(LATE, DEADLINE)
+    assert not store.opened()
+    assert store.call(BROKEN)
+    assert store.opened()
 
 
 def test_an_error_that_took_the_whole_deadline_is_a_time_out() -> None:

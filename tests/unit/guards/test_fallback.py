@@ -551,6 +551,19 @@ def test_an_unknown_number_of_nodes_is_logged_once(
     assert caplog.text.count("the number of nodes that share the store is unknown") == 1
 
 
+def test_an_unknown_number_of_nodes_is_logged_too_if_only_a_rule_uses_shares(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rules = """
+    - {rule_id: share, identifier: ip_address, rate: 10/minute, match: {path_pattern: /}, on_error: fallback}
+    """
+    outage = Outage(nodes=None, on_error="raise", rules=RuleSet.parse(rules))
+    outage.begin()
+    assert "the number of nodes" not in caplog.text
+    assert outage.limiter.decide_request(Request("GET", "/", ip="192.0.2.1")).source == "fallback"
+    assert caplog.text.count("the number of nodes that share the store is unknown") == 1
+
+
 def test_every_failure_is_reported(outage: Outage) -> None:
     told: list[EngineError] = []
     outage = Outage(on_failure=told.append)
