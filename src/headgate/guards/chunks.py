@@ -6,7 +6,7 @@ been taken.
 
 **How long.** A twentieth of the window, at most three seconds, and never past the end of the window that was charged;
 minus a tenth, to allow for a slow clock. The time runs from before the request was sent, on the monotonic clock, and is
-checked under the same lock as the units, at every answer.
+checked at every answer.
 
 **How many.** The key's recent demand during `AHEAD` of that time, at most `GROWTH` times the previous chunk. Near the
 limit it is less: at most one part in `PARTS` of what the store has left. If it would save fewer than `WORTHWHILE` hits,
@@ -175,8 +175,11 @@ class LimitChunks:
         """Whether these are no longer maintained, so that nothing may be added."""
 
     def after_fork(self) -> None:
-        """The units belong to the parent."""
+        """The units belong to the parent, also those that a hit has just found when a signal's handler forks."""
         self._lock.after_fork()
+        for chunk in self.by_key.values():
+            chunk.until_ns = 0
+            chunk.forget()
         self.by_key.clear()
         self._filled.clear()
 
@@ -369,6 +372,12 @@ class LimitChunks:
         """Let go of every key."""
         return [over for key in list(self.by_key) for over in self.close(key)]
 
+    def retire(self) -> list[Unspent]:
+        """Let go of every key, and lease none from now on."""
+        with self._lock:
+            self.retired = True
+        return self.close_all()
+
     def sweep(self) -> list[Unspent]:
         """Give back chunks that have ended or are idle."""
         unspent: list[Unspent] = []
@@ -376,8 +385,8 @@ class LimitChunks:
         for key, chunk in list(self._filled.items()):
             with self._lock:
                 over = self._swept(chunk, now_ns)
-                if not chunk.left:
-                    self._filled.pop(key, None)
+                if not chunk.left and self._filled.get(key) is chunk:
+                    del self._filled[key]
             if over is not None:
                 unspent.append(over)
         return unspent

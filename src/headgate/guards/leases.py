@@ -159,16 +159,15 @@ class Leases(Guard):
         """Make room for other limits: those that hold nothing go first."""
         unused = [name for name, chunks in self._limits.items() if not chunks.by_key]
         for name in unused or list(self._limits):
-            chunks = self._limits.pop(name)
-            chunks.retired = True
-            self._give_back(chunks.close_all())
+            self._give_back(self._limits.pop(name).retire())
 
     def _ask_for(self, chunks: LimitChunks, key: str, cost: int, wanted: Wanted) -> AskInstead:
         """How to get a chunk, and this cost out of it."""
         if wanted.over is not None:
             self._give_back([wanted.over])
         charge = ReadyCharge(key, (chunks.limit,), wanted.size, ChargeKind.TAKE, chunks.rule)
-        token = f"{self._name}{next(self._numbers):x}"
+        name = self._name
+        token = f"{name}{next(self._numbers):x}"
         request = ChargeSet((charge,), 0, chunks.length_us + RETURN_US, token)
 
         def answered(decision: Decision) -> Decision | None:
@@ -176,6 +175,8 @@ class Leases(Guard):
                 return self._without_store(chunks, wanted, cost, decision)
             if not decision:
                 chunks.not_granted(wanted, decision)
+                return None
+            if name != self._name:  # It is the parent's: this is a child that was forked meanwhile.
                 return None
             self._taken += wanted.size
             over = chunks.granted(wanted, cost, decision)
@@ -185,7 +186,8 @@ class Leases(Guard):
 
         def failed() -> None:
             chunks.not_granted(wanted, None)
-            self._unheard.append(request)
+            if name == self._name:
+                self._unheard.append(request)
 
         return AskInstead(request, answered, failed, ticket=cost)
 

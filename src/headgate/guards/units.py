@@ -2,14 +2,14 @@
 
 A lock is a sixth of what an answer from a chunk costs. So units are the steps of an iterator over a range. Python
 implements it in C, and holds the GIL during a step, so no two threads get the same unit; each step returns what remains
-after it. Without a GIL, the iterator gets a lock.
+after it. In builds that can do without a GIL, the iterator gets a lock.
 
 The iterator only has a **block** of the units: it can be emptied only by taking them all.
 """
 
 from __future__ import annotations
 
-import sys
+import sysconfig
 import threading
 from operator import length_hint
 from typing import TYPE_CHECKING, Final
@@ -40,14 +40,13 @@ class _Locked:
             return length_hint(self._steps)
 
 
-def _has_gil() -> bool:
-    asked: Callable[[], bool] | None = getattr(sys, "_is_gil_enabled", None)
-    return asked is None or asked()
+GIL_FOR_EVER: Final = not sysconfig.get_config_var("Py_GIL_DISABLED")
+"""Whether there is always a GIL. Where it can be off, it may be on now and off before the block is empty."""
 
 
 def block_of(steps: range) -> Iterator[int]:
     """These numbers, each for one thread only."""
-    return iter(steps) if _has_gil() else _Locked(iter(steps))
+    return iter(steps) if GIL_FOR_EVER else _Locked(iter(steps))
 
 
 EMPTY: Final = iter(range(0))
@@ -81,6 +80,11 @@ class Units:
         """Take all units; returns how many there were."""
         units, self._outside = self._outside + len(list(self._block)), 0
         return units
+
+    def forget(self) -> None:
+        """Have no units, and leave those that there were to whoever else has them."""
+        self._outside, self._block = 0, EMPTY
+        self.take = EMPTY.__next__
 
     def take_several(self, cost: int) -> int | None:
         """Take units, and return how many remain; `None` if there are fewer."""

@@ -33,7 +33,7 @@ from headgate.decision import Context
 from headgate.engines.base import Awaited
 from headgate.engines.verbs import run
 from headgate.guards import leases as leases_module
-from headgate.guards.base import Guard, HitGuard
+from headgate.guards.base import AskInstead, Guard, HitGuard
 from headgate.guards.chores import ChoreThread, ChoreTimer
 from headgate.guards.deny_cache import DenyCache
 from headgate.guards.leases import Leases
@@ -44,7 +44,7 @@ from headgate.lab.scene import Span
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headgate import AsyncEngine, Engine, Limit
     from headgate.charge import ChargeSet
@@ -565,6 +565,108 @@ def test_a_forked_child_does_not_spend_what_its_parent_holds(node: Node) -> None
     os.waitpid(child, 0)
     assert os.read(read, 100) == b"0 engine 0"
     assert node.leases.totals().unspent
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What this returns in a forked child; only the parent goes on from here."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(write, work().encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read) as told:
+        return told.read()
+
+
+def test_a_hit_that_a_fork_interrupts_spends_nothing_of_its_parents_in_the_child(
+    node: Node,
+) -> None:
+    """As when the handler of a signal forks while a hit has just found its chunk."""
+    node.warm_up(LIMITS[0])
+    (chunk,) = node.leases._limits[LIMITS[0].as_leased(), None].by_key.values()
+    assert chunk.left
+    assert in_child(lambda: f"{chunk.left} {chunk.until_ns} {chunk.take_several(1)}") == "0 0 None"
+    assert chunk.left
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_chunk_that_is_asked_for_during_a_fork_is_the_parents(
+    monkeypatch: pytest.MonkeyPatch,
+    node: Node,
+    fails: bool,  # noqa: FBT001
+) -> None:
+    decide, told = node.store.decide, ""
+
+    def asked(batch: Sequence[ChargeSet]) -> list[Decision]:
+        nonlocal told
+        decisions = decide(batch)
+        if batch[0].reserve_us and not told:
+            told = in_child(lambda: rest_of_hit(decisions))
+        return decisions
+
+    def rest_of_hit(decisions: list[Decision]) -> str:
+        """What the child has to give back, and holds, at the end of the hit that its parent began."""
+        requests[-1].failed() if fails else requests[-1].answered(decisions[0])
+        return f"{len(node.leases.last_chores())} {node.leases.totals().taken}"
+
+    ask_for = node.leases._ask_for
+
+    def noted(*args: Any) -> Any:
+        requests.append(ask_for(*args))
+        return requests[-1]
+
+    requests: list[AskInstead] = []
+    monkeypatch.setattr(node.leases, "_ask_for", noted)
+    monkeypatch.setattr(node.store, "decide", asked)
+    node.warm_up(LIMITS[0])
+    assert told == "0 0"
+    assert node.leases.totals().taken
+
+
+def test_a_chunk_that_replaces_another_one_during_a_sweep_is_swept_later(
+    node: Node, clock: ManualClock
+) -> None:
+    node.warm_up(LIMITS[0])
+    chunks = node.leases._limits[LIMITS[0].as_leased(), None]
+
+    class Filled(dict[str, Any]):
+        def items(self) -> Any:
+            """What there was before another thread reset the key and hit it again."""
+            before = list(super().items())
+            if not replaced:
+                replaced.append(True)
+                node.engine.reset("key", LIMITS[0].as_leased())
+                node.warm_up(LIMITS[0])
+            return before
+
+    replaced: list[bool] = []
+    chunks._filled = Filled(chunks._filled)
+    node.leases.sweep()
+    assert replaced
+    assert node.leases.totals().unspent
+    clock.advance(60)
+    node.leases.sweep()
+    assert chunks._filled == {}
+    assert not chunks.by_key["key"].left
+
+
+def test_no_key_is_watched_in_chunks_that_are_being_retired(node: Node) -> None:
+    """Whoever adds a key under the lock has it returned; whoever comes later is told that nothing may be added."""
+    node.warm_up(LIMITS[0])
+    chunks = node.leases._limits[LIMITS[0].as_leased(), None]
+    with chunks._lock:
+        retiring = threading.Thread(target=chunks.retire)
+        retiring.start()
+        retiring.join(0.05)
+        retired_at_once = chunks.retired
+    retiring.join()
+    assert (retired_at_once, chunks.retired) == (False, True)
+    assert chunks.watch("other", 8, 100) == 0
+    assert chunks.by_key == {}
 
 
 def test_threads_spend_no_unit_twice() -> None:

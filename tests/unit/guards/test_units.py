@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["gil", "no gil"], autouse=True)
 def _both_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(units, "_has_gil", lambda: request.param == "gil")
+    monkeypatch.setattr(units, "GIL_FOR_EVER", request.param == "gil")
 
 
 @contextmanager
