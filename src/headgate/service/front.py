@@ -312,7 +312,8 @@ class Front:
 
     def _pending(
         self, decision: Awaitable[Decision], began_ns: int, reason: str | None = None
-    ) -> Pending[Decision]:
+    ) -> Decision | Pending[Decision]:
+        """The answer when it has come; or now, if the store was not asked, because too many wait for it."""
         future = _future_of(decision)
 
         def result() -> Decision:
@@ -323,7 +324,7 @@ class Front:
                 raise
             return self._recorded(found, began_ns, reason)
 
-        return Pending(future, result)
+        return result() if future.done() else Pending(future, result)
 
     def _failed(self, error: Exception) -> None:
         """Called when something could not be decided; records an outage."""

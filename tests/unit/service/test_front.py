@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate import FixedWindow, MemoryEngine, UsageError
+from headgate import EngineBusy, EngineError, FixedWindow, MemoryEngine, UsageError
 from headgate.board import Ban, BoardView
 from headgate.decision import Decision
-from headgate.service.front import Check, Front
+from headgate.service.front import Check, Front, Pending
 from headgate.service.http.problems import usage_problem
 from headgate.service.node import Node
 from headgate.service.settings import Settings
@@ -74,6 +74,28 @@ def test_a_banned_key_is_denied_until_the_ban_ends_and_takes_nothing() -> None:
     assert world.take().retry_after == 10.0
     world.shared_clock.advance(10)
     assert world.take().remaining == 99
+
+
+def test_what_is_known_at_once_is_answered_at_once_also_by_an_engine_that_does_io(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As by the fallback, when too many requests wait for the store."""
+    world = World()
+    known = world.take()
+
+    async def asked(outcome: Decision | EngineError) -> Decision | Pending[Decision]:
+        future = asyncio.get_running_loop().create_future()
+        if isinstance(outcome, Decision):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)
+        monkeypatch.setattr(world.front, "_taken", lambda _: future)
+        return world.front.check(Check("k"), perf_counter_ns())
+
+    assert asyncio.run(asked(known)) is known
+    with pytest.raises(EngineBusy):
+        asyncio.run(asked(EngineBusy("10 requests already wait", transient=True)))
+    assert world.node.recorder.failures == {"not_charged": 1}
 
 
 def test_a_ban_without_end_never_passes() -> None:
