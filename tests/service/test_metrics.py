@@ -203,6 +203,7 @@ def test_the_shipped_dashboard_asks_for_metrics_that_exist() -> None:
     # What nobody looks at on a dashboard, and why: counts of single events, or numbers for a table elsewhere.
     unseen = {
         "headgate_ignored_fields_total", "headgate_http_request_duration_seconds", "headgate_store_outages_total",
+        "headgate_store_evicted_keys",
         "headgate_lease_chunks", "headgate_memory_dropped_keys_total", "headgate_memory_shared_decisions_total",
         "headgate_board_up",
         "headgate_rules", "headgate_rules_revision", "headgate_rules_refused", "headgate_rules_alarm",

@@ -22,6 +22,7 @@ from . import cross_slot
 from .async_sending import AsyncSender
 from .batch import PendingBatch, fail
 from .cross_slot import Group, SlotStep, decide_across_slots, groups_of, perform
+from .evictions import Evictions
 from .failures import (
     NotSent,
     Refused,
@@ -59,6 +60,7 @@ class AsyncRedisEngine(Shell):
     def _open(self) -> None:
         self._loops: dict[asyncio.AbstractEventLoop, LoopState] = {}
         self._greetings: list[Greeting] = []
+        self._evictions = Evictions(self._log)
         self._sender = AsyncSender(self.options, self._topology, self._dialect, self._state)
         self.meter = Meter(self._gauges, has_batches=True)
 
@@ -68,7 +70,10 @@ class AsyncRedisEngine(Shell):
 
     def _gauges(self) -> dict[str, int]:
         loops = list(self._loops.values())
-        return {"store_queue_depth": sum(state.queued for state in loops)}
+        return {
+            "store_queue_depth": sum(state.queued for state in loops),
+            "store_evicted_keys": self._evictions.keys,
+        }
 
     def greet_with(self, greeting: Greeting) -> None:
         """Run this greeting on every new connection to a server, before anything else is sent.
@@ -199,8 +204,8 @@ class AsyncRedisEngine(Shell):
                 loop,
                 self.options,
                 self._send,
-                self._log,
                 self._topology.forget,
+                self._evictions,
                 greetings=self._greetings,
             )
         return state

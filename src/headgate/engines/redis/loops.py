@@ -8,15 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .batcher import Batcher
+from .evictions import LOOK_EVERY_S
 from .failures import NotConnected, NotSent, Refused, Unanswered, copy_for_caller
 from .link import Link, connect
-from .server_settings import warn_about_eviction
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 
     from .batch import PendingBatch
+    from .evictions import Evictions
     from .options import Address, Options
 
     Greeting: TypeAlias = Callable[[Link], Awaitable[None]]
@@ -46,14 +46,16 @@ class LoopState:
         loop: asyncio.AbstractEventLoop,
         options: Options,
         send: Callable[[LoopState, int, PendingBatch], None],
-        log: logging.Logger,
         on_lost: Callable[[Address], None],
+        evictions: Evictions,
         *,
         greetings: Sequence[Greeting] = (),
     ) -> None:
         self._loop = loop
-        self._log = log
         self._on_lost = on_lost
+        self._evictions = evictions
+        self._watched: dict[Address, Link] = {}
+        self._next_looks: dict[Address, asyncio.TimerHandle] = {}
         self._greetings = greetings
         self.time = loop.time
         self._options = options
@@ -65,7 +67,6 @@ class LoopState:
         self.deadline = options.deadline
         """Of decisions, and of what is given back. Longer until a server has answered: connecting, TLS and loading
         scripts take time."""
-        self.warned = False
 
     def _new_batcher(self, slot: int) -> Batcher:
         options = self._options
@@ -92,9 +93,9 @@ class LoopState:
         made: Link = await self.run_shared(
             (address, sentinel), lambda: self._connect(address, sentinel=sentinel)
         )
-        if not sentinel and not self.warned:
-            self.warned = True
-            self.spawn(self._check_eviction(made))  # Runs after the caller has sent its command.
+        if not sentinel and self._watched.get(address) is not made:
+            self._watched[address] = made
+            self._look_at_evictions(made)  # After the caller has sent its command.
         return made
 
     async def _connect(self, address: Address, *, sentinel: bool) -> Link:
@@ -140,11 +141,19 @@ class LoopState:
             raise TimeoutError
         return link
 
-    async def _check_eviction(self, link: Link) -> None:
-        """Check once whether the server may evict limits; if it does not answer, that is no failure."""
+    def _look_at_evictions(self, link: Link) -> None:
+        """Look whether a server evicts limits, now and again for as long as this link is open."""
+        self._next_looks.pop(link.address, None)
+        if link.is_open and self._options.topology != "nodes":
+            self.spawn(self._note_evictions(link))
+
+    async def _note_evictions(self, link: Link) -> None:
+        """If the server does not answer, that is no failure."""
         with suppress(NotSent, Unanswered, TimeoutError):
             async with asyncio.timeout(self._options.deadline):
-                warn_about_eviction(await link.call((b"INFO", b"memory")), self._log)
+                self._evictions.note(link.address, await link.call((b"INFO",)))
+        again = self._loop.call_later(LOOK_EVERY_S, self._look_at_evictions, link)
+        self._next_looks[link.address] = again
 
     def drop(self, address: Address) -> None:
         """Close the links to a server."""
@@ -164,6 +173,8 @@ class LoopState:
         """Let background tasks finish, and close the links."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._options.deadline)
+        for look in self._next_looks.values():
+            look.cancel()
         shared = list(self._shared.values())
         for task in shared:
             task.cancel()

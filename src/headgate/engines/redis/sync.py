@@ -16,6 +16,7 @@ from ..verbs import run
 from . import cross_slot
 from .connection import Pool
 from .cross_slot import Group, SlotStep, decide_across_slots, groups_of, perform
+from .evictions import Evictions
 from .failures import (
     NotSent,
     Refused,
@@ -39,7 +40,6 @@ from .sending import (
     note_reply,
     send_with_repair,
 )
-from .server_settings import warn_about_eviction
 from .shell import Shell
 from .topology import Sentinel
 
@@ -315,8 +315,8 @@ class RedisEngine(Shell):
         """Check once whether the server may evict limits; if it does not answer, that is no failure."""
         self._eviction_checked = True
         with suppress(NotSent, Refused, Unanswered):
-            info = self._pool.call(address, (b"INFO", b"memory"), EVICTION_CHECK_S)
-            warn_about_eviction(info, self._log)
+            info = self._pool.call(address, (b"INFO",), EVICTION_CHECK_S)
+            Evictions(self._log).note(address, info)
 
     def _discover(self, slot: int, ends: float) -> None:
         """Find the responsible server, or raise why not; concurrent threads share one search."""

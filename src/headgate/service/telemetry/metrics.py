@@ -80,6 +80,7 @@ METRICS: Final = (
     _histogram("store_call_duration_seconds", "Duration of calls to the store."),
     _histogram("store_batch_size", "Requests per call to the store.", SIZES),
     _gauge("store_queue_depth", "Requests queued for a call to the store.", "sum"),
+    _gauge("store_evicted_keys", "Keys that the store was seen to evict; limits may be among them.", "max"),
     _gauge("breaker_open", "Whether the circuit breaker is open: the store does not answer and is not called.", "max"),
     _counter("breaker_openings", "How often the circuit breaker opened."),
     _gauge("fallback_nodes", "The number of nodes that a limit is divided by while the store does not answer.", "max"),

@@ -18,6 +18,7 @@ import pytest
 from headgate import EngineError, FixedWindow
 from headgate.engines.redis.aio import AsyncRedisEngine
 from headgate.engines.redis.connection import Pool, require_accepted
+from headgate.engines.redis.evictions import Evictions
 from headgate.engines.redis.failures import Answered, NotSent, Refused, Unanswered
 from headgate.engines.redis.link import Link
 from headgate.engines.redis.loops import LoopState
@@ -391,7 +392,9 @@ def test_work_of_a_loop_that_ends_before_it_has_begun_is_never_made() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         options = parse_url("redis://127.0.0.1:1")
-        state = LoopState(loop, options, lambda *_: None, logging.getLogger(), lambda _: None)
+        state = LoopState(
+            loop, options, lambda *_: None, lambda _: None, Evictions(logging.getLogger())
+        )
         waiting = loop.create_task(state.run_shared("work", work))
         await asyncio.sleep(0)  # The work is about to begin.
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
