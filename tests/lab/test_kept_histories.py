@@ -1,4 +1,7 @@
-"""Histories of real runs that the checker once judged wrong, or found right, cut down to what they were about."""
+"""Histories that the checker once judged wrong, or found right; those of real runs are cut to what they were about.
+
+Simulations are kept here, too: if the simulator changes, its seeds lead to other histories.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
 
 KEPT = Path(__file__).parent / "kept"
 HOLD = {
+    "bucket-of-few-nodes": "a bucket had more units at once than there were nodes, and fewer in a window",
+    "killed-before-charging": "a node was killed before it had charged the store for what it gave without it",
+    "killed-while-charging": "a node was killed while it charged the store",
+    "set-back-unseen": "a clock was set back while the store was out of reach, so states were cut only after that",
+    "state-ahead-of-clock": "a state that was ahead of the clock was asked for several times, after all was over",
     "refilled-bucket": "no node had the store, and its bucket refilled, so the first that were back found it full",
     "stepped-restart": "a store came back empty, a call without an answer was its first, and its clock was set back",
     "unheard-force": "a node that heard nothing denied a forced charge, and the store had carried it out",
