@@ -12,6 +12,9 @@ requests of that tick and after the loop has checked whether the link was closed
 server would take turns being idle. So one call is sent at a time, with at most half of all pending requests: the server
 decides one half while the client handles the answers to the other.
 
+**Deadlines are kept on a busy machine.** Timers are late there. So they are set earlier by as much as they were late
+recently, but by no more than a quarter of a deadline.
+
 **The queue is bounded** by what can be answered before the deadline, as fast as the last calls were. A request that
 finds it full is refused at once: it would wait in vain, and hundreds that time out in the same moment are late for
 their fallback, too.
@@ -42,6 +45,10 @@ FRESH = 0.005
 """For this many seconds after an answer, a link is assumed to be open without another check."""
 MAX_QUEUED = 10_000
 """The most that may be queued, however fast the server is."""
+MOST_EARLY = 0.25
+"""The largest part of a deadline that a busy machine may cost."""
+FADES = 0.9
+"""How much of a timer's lateness is still expected of the next one, if that was on time."""
 MIN_SEPARATE_BATCH = 16
 """The minimum for a separate call, which has a cost; fewer requests go with the rest."""
 
@@ -71,6 +78,10 @@ class Batcher:
         self._send_at_once_until = 0.0
         """Until when a new request is sent at once; 0 while anything is queued or in flight."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        """When the timer was to fire."""
+        self._early = 0.0
+        """By how much timers are set earlier than deadlines."""
         self._last_took = self._took_before = 0.0
         """Seconds that the last two calls took."""
 
@@ -260,10 +271,19 @@ class Batcher:
                 del self._sent[id(batch)]
         if self._queue and not self._queue[0][0].done():
             ends.append(self._queue[0][3])
-        self._timer = self._loop.call_at(min(ends), self._expire) if ends else None
+        if ends:
+            self._due = min(ends) - self._early
+            self._timer = self._loop.call_at(self._due, self._expire_due)
+        else:
+            self._timer = None
+
+    def _expire_due(self) -> None:
+        late = self._loop.time() - self._due
+        self._expire()  # What this timer was set for.
+        self._early = min(max(late, FADES * self._early), MOST_EARLY * self._deadline)
 
     def _expire(self) -> None:
-        now = self._loop.time()
+        now = self._loop.time() + self._early
         for batch in self._sent.values():
             late = [waiting for waiting in batch if waiting[3] <= now and not waiting[0].done()]
             if not late:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from headgate import EngineBusy, EngineError, FixedWindow, UsageError
+from headgate import EngineBusy, EngineError, EngineTimeout, FixedWindow, UsageError
 from headgate.decision import ENGINE
 from headgate.engines.redis import batcher
 from headgate.engines.redis.batch import PendingBatch
@@ -231,6 +231,36 @@ def test_a_full_batch_leaves_before_the_tick_ends() -> None:
         assert [len(names) for names in store.sent] == [100, 50]
 
     in_a_loop(main)
+
+
+def test_timers_are_earlier_by_as_much_as_they_were_late_and_by_a_quarter_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The clock stands still; when a timer fires, it is as late as the loop was."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store, timers = Store(deadline=20.0), []
+        store.silent = True
+        now = loop.time()
+        monkeypatch.setattr(loop, "time", lambda: now)
+
+        def call_at(when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+            timers.append((when, callback))
+            return asyncio.TimerHandle(when, callback, (), loop)
+
+        monkeypatch.setattr(loop, "call_at", call_at)
+        early = 0.0
+        for late, early_next in ((0.0, 0.0), (2.0, 2.0), (0.0, 1.8), (30.0, 5.0), (0.0, 4.5)):
+            asked = store.ask(plain("a"))
+            await asyncio.sleep(0)
+            when, fire = timers[-1]
+            assert when == pytest.approx(now + 20.0 - early)
+            now, early = when + late, early_next
+            fire()
+            assert isinstance(asked.exception(), EngineTimeout)
+
+    asyncio.run(main())  # Its time passes too fast for a time limit.
 
 
 @pytest.mark.parametrize(
