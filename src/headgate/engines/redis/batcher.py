@@ -262,6 +262,8 @@ class Batcher:
         """Set a timer for the first deadline; requests with less time than usual have their own."""
         if self._timer is not None:
             self._timer.cancel()
+        while self._queue and self._queue[0][0].done():
+            self._queue.popleft()
         ends: list[float] = []
         for batch in list(self._sent.values()):
             waiting = [until for future, _, _, until in batch if not future.done()]
@@ -269,7 +271,7 @@ class Batcher:
                 ends += waiting
             else:
                 del self._sent[id(batch)]
-        if self._queue and not self._queue[0][0].done():
+        if self._queue:
             ends.append(self._queue[0][3])
         if ends:
             self._due = min(ends) - self._early
@@ -296,6 +298,4 @@ class Batcher:
         for waiting in self._queue:
             if waiting[3] <= now and not waiting[0].done():
                 fail_one(waiting, timed_out(self._deadline))
-        while self._queue and self._queue[0][0].done():
-            self._queue.popleft()
         self._watch()

@@ -120,6 +120,22 @@ def test_a_caller_with_less_time_fails_at_its_own_deadline(queued: bool) -> None
     in_a_loop(main)
 
 
+def test_a_caller_behind_a_cancelled_one_fails_at_its_deadline() -> None:
+    """Also if nobody waits for the call on its way any more, so that no timer runs for that."""
+
+    async def main() -> None:
+        store = Store(deadline=0.02, max_in_flight=1)
+        store.silent = True
+        with pytest.raises(EngineTimeout):
+            await store.ask(FakePart("unanswered"))
+        cancelled, behind = store.ask(FakePart("cancelled")), store.ask(FakePart("behind"))
+        cancelled.cancel()
+        with pytest.raises(EngineTimeout):
+            await behind
+
+    in_a_loop(main)
+
+
 def test_a_link_is_given_up_only_when_it_had_time_to_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
