@@ -34,7 +34,8 @@ class Evictions:
         """Record a server's reply to INFO; an error means that INFO is not allowed."""
         if not isinstance(info, bytes):
             return
-        facts = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+        lines = info.decode(errors="replace").splitlines()  # Paths in it may be in any encoding.
+        facts = dict(line.split(":", 1) for line in lines if ":" in line)
         bounded = facts.get("maxmemory", "0") != "0"
         policy = facts.get("maxmemory_policy", SAFE_POLICY) if bounded else SAFE_POLICY
         if policy not in (SAFE_POLICY, self._policies.get(address)):

@@ -57,6 +57,14 @@ def test_evicted_keys_are_counted_from_the_first_look_on_and_logged_when_it_begi
     assert "redis at 10.0.0.1:6379 evicts keys, 7 of them lately" in caplog.messages[0]
 
 
+def test_a_path_that_is_not_text_is_no_problem(
+    evictions: Evictions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """INFO has the path of the server's configuration as the file system has it."""
+    evictions.note(SERVER, b"# Server\r\nconfig_file:/srv/caf\xe9/redis.conf\r\n" + info())
+    assert "may evict keys" in caplog.text
+
+
 def test_a_server_that_restarts_counts_anew(evictions: Evictions) -> None:
     for evicted in (1_000, 1_005, 0, 3):
         evictions.note(SERVER, info(evicted=evicted))
