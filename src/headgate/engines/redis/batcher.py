@@ -162,6 +162,7 @@ class Batcher:
     def use_deadline(self, deadline: float) -> None:
         """Use this deadline for new requests."""
         self._deadline = deadline
+        self._early = min(self._early, MOST_EARLY * deadline)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -277,6 +278,27 @@ def test_timers_are_earlier_by_as_much_as_they_were_late_and_by_a_quarter_at_mos
             assert isinstance(asked.exception(), EngineTimeout)
 
     asyncio.run(main())  # Its time passes too fast for a time limit.
+
+
+def test_a_timer_that_was_late_under_a_long_deadline_leaves_time_under_a_short_one() -> None:
+    """The first deadline is longer: connecting takes time. Its timers may have been later than all of the next one."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store = Store(deadline=0.4)
+        store.silent = True
+        asked = store.ask(plain("first"))
+        await asyncio.sleep(0.3)
+        time.sleep(0.2)  # noqa: ASYNC251 - as a program does that blocks its loop
+        with pytest.raises(EngineTimeout):
+            await asked
+        store.batcher.use_deadline(0.04)
+        began = loop.time()
+        with pytest.raises(EngineTimeout):
+            await store.ask(plain("second"))
+        assert loop.time() - began > 0.02
+
+    in_a_loop(main)
 
 
 @pytest.mark.parametrize(
