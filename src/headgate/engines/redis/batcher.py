@@ -72,7 +72,7 @@ class Batcher:
         self._has_answered = False
         self._queue: deque[Waiting] = deque()
         self._sent: dict[int, PendingBatch] = {}
-        """Batches that still have waiting callers, in the order they were sent, by their `id`."""
+        """Batches without an answer whose deadlines are not over, in the order they were sent, by their `id`."""
         self._in_flight = 0
         self._scheduled = False
         self._send_at_once_until = 0.0
@@ -266,8 +266,9 @@ class Batcher:
         while self._queue and self._queue[0][0].done():
             self._queue.popleft()
         ends: list[float] = []
+        now = self._loop.time() + self._early
         for batch in list(self._sent.values()):
-            waiting = [until for future, _, _, until in batch if not future.done()]
+            waiting = [until for future, _, _, until in batch if until > now or not future.done()]
             if waiting:
                 ends += waiting
             else:
@@ -288,14 +289,15 @@ class Batcher:
     def _expire(self) -> None:
         now = self._loop.time() + self._early
         for batch in self._sent.values():
-            late = [waiting for waiting in batch if waiting[3] <= now and not waiting[0].done()]
+            late = [waiting for waiting in batch if waiting[3] <= now]
             if not late:
                 continue
             sent = batch.link is not None
-            batch.give_up(self._deadline)
+            batch.give_up(self._deadline)  # Also if all its callers have left before.
             reason = None if sent else batch.trouble
             for waiting in late:
-                fail_one(waiting, timed_out(self._deadline, reason, sent=sent))
+                if not waiting[0].done():
+                    fail_one(waiting, timed_out(self._deadline, reason, sent=sent))
         for waiting in self._queue:
             if waiting[3] <= now and not waiting[0].done():
                 fail_one(waiting, timed_out(self._deadline))

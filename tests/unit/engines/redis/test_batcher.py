@@ -280,6 +280,33 @@ def test_timers_are_earlier_by_as_much_as_they_were_late_and_by_a_quarter_at_mos
     asyncio.run(main())  # Its time passes too fast for a time limit.
 
 
+def test_a_link_is_given_up_also_if_its_callers_are_impatient() -> None:
+    """They leave before the deadline, every time; a silent link would never be replaced."""
+
+    class Counted(Link):
+        aborted = 0
+
+        def abort(self) -> None:
+            self.aborted += 1
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        store, link = Store(deadline=0.1), Counted(("silent", 1))
+        store.silent = True
+        began = loop.time()
+        asked = store.ask(plain("impatient"))
+        await asyncio.sleep(0)
+        (batch,) = store.batcher._sent.values()
+        batch.mark_sent(link, began)
+        asked.cancel()
+        while not link.aborted:
+            await asyncio.sleep(0.01)  # The timer runs on the real clock.
+        assert loop.time() - began >= 0.1
+        assert store.batcher._timer is None
+
+    in_a_loop(main)
+
+
 def test_a_timer_that_was_late_under_a_long_deadline_leaves_time_under_a_short_one() -> None:
     """The first deadline is longer: connecting takes time. Its timers may have been later than all of the next one."""
 
