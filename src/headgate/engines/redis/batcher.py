@@ -115,7 +115,7 @@ class Batcher:
         queue.append(waiting)
         if not self._scheduled:
             self._schedule()
-        elif len(queue) >= self._max_batch:
+        if len(queue) >= self._max_batch:
             self._send_full()
         return future
 

@@ -359,6 +359,27 @@ def test_a_request_that_could_not_be_answered_in_time_is_refused_at_once(
     in_a_loop(main)
 
 
+def test_the_queue_is_bounded_also_if_each_request_comes_in_a_tick_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        store = Store(max_in_flight=1, max_batch=4)
+        store.silent = True
+        asked = []
+        for number in range(4 + 20 + 3):
+            asked.append(store.ask(alike(str(number))))
+            await asyncio.sleep(0)
+        refused = [future for future in asked if future.done()]
+        assert refused == asked[-len(refused) :]
+        assert {type(future.exception()) for future in refused} == {EngineBusy}
+        assert len(store.batcher) == 20
+        for future in asked:
+            future.cancel()
+
+    monkeypatch.setattr(batcher, "MAX_QUEUED", 20)
+    in_a_loop(main)
+
+
 @pytest.mark.parametrize("asked, sent", [(31, [31]), (32, [16, 16]), (33, [17, 16])])
 def test_few_requests_go_in_one_call_and_many_in_two_halves(asked: int, sent: list[int]) -> None:
     async def main() -> None:
