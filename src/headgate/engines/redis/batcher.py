@@ -82,8 +82,8 @@ class Batcher:
         """When the timer was to fire."""
         self._early = 0.0
         """By how much timers are set earlier than deadlines."""
-        self._last_took = self._took_before = 0.0
-        """Seconds that the last two calls took."""
+        self._took = deque([0.0] * (self._max_in_flight + 1), maxlen=self._max_in_flight + 1)
+        """Seconds that the last calls took: one more than can be in flight."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -134,10 +134,10 @@ class Batcher:
     def _room(self) -> int:
         """How many requests may wait: those that are certain to be answered in time, and a full batch in any case.
 
-        The last of them needs a call for itself, and another one is kept in reserve. The faster of the last two calls
-        counts: a single one may be slow for many reasons.
+        The last of them needs a call for itself, and another one is kept in reserve. The fastest of the last calls
+        counts: if this process was busy with something else, all calls that were in flight took that long.
         """
-        took = max(min(self._last_took, self._took_before), 1e-6)
+        took = max(min(self._took), 1e-6)
         room = self._max_batch * self._max_in_flight * (self._deadline / took - 2)
         return int(min(max(room, self._max_batch), MAX_QUEUED))
 
@@ -150,7 +150,7 @@ class Batcher:
         self._sent.pop(id(batch), None)
         now = self._loop.time()
         if answered:
-            self._took_before, self._last_took = self._last_took, now - batch.since
+            self._took.append(now - batch.since)
             if not self._has_answered:
                 self._has_answered = True
                 self._on_first_answer()

@@ -331,13 +331,13 @@ def test_a_timer_that_was_late_under_a_long_deadline_leaves_time_under_a_short_o
 @pytest.mark.parametrize(
     "calls_took_s, queued",
     [
-        ([4.0, 4.0], 24),  # Eight every 4 s: those are sent after 12 s at most.
-        ([4.0, 19.0], 24),
-        ([19.0, 4.0], 24),
-        ([11.0, 11.0], 4),
-        ([0.0, 4.0], 10_000),
+        ([4.0, 4.0, 4.0], 24),  # Eight every 4 s: those are sent after 12 s at most.
+        ([4.0, 19.0, 19.0], 24),
+        ([19.0, 19.0, 4.0], 24),
+        ([11.0, 11.0, 11.0], 4),
+        ([0.0, 19.0, 19.0], 10_000),
     ],
-    ids=["slow", "slower once", "slower before", "only one call in time", "slow once"],
+    ids=["slow", "slower twice", "slower before", "only one call in time", "all in flight slow"],
 )
 def test_a_request_that_could_not_be_answered_in_time_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, calls_took_s: list[float], queued: int
