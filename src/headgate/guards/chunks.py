@@ -177,11 +177,11 @@ class LimitChunks:
     def after_fork(self) -> None:
         """The units belong to the parent, also those that a hit has just found when a signal's handler forks."""
         self._lock.after_fork()
-        for chunk in self.by_key.values():
+        for chunk in (*self.by_key.values(), *self._filled.values()):
             chunk.until_ns = 0
             chunk.forget()
         self.by_key.clear()
-        self._filled.clear()
+        self._filled = {}  # What was about to be added goes to the old one.
 
     def answering(self, otherwise: Callable[[str, int], Any]) -> Callable[[str, int], Any]:
         """A hit that is answered from the chunk of its key, or by `otherwise` if that does not have it.
@@ -296,6 +296,7 @@ class LimitChunks:
         token = decision.token or ""
         until_ns = sent_ns + self._usable_us(decision.answer) * SURE_NS_PER_US
         with self._lock:
+            filled = self._filled  # Before the next line, for the sake of forks.
             current = self.by_key.get(decision.key) is chunk
             if not current or not chunk.asking_until_ns or chunk.until_ns:
                 return token, cost, size - cost
@@ -310,7 +311,7 @@ class LimitChunks:
                 chunk.contended_until_ns = 0
             self._begin_to_wait(chunk, sent_ns)
             chunk.left_at_sweep, chunk.idle_sweeps = chunk.left, 0
-            self._filled[decision.key] = chunk
+            filled[decision.key] = chunk
         return None
 
     def told(self, decision: Decision, size: int, cost: int) -> Decision:
@@ -386,7 +387,7 @@ class LimitChunks:
             with self._lock:
                 over = self._swept(chunk, now_ns)
                 if not chunk.left and self._filled.get(key) is chunk:
-                    del self._filled[key]
+                    self._filled.pop(key, None)
             if over is not None:
                 unspent.append(over)
         return unspent

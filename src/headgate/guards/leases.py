@@ -180,7 +180,7 @@ class Leases(Guard):
                 return None
             self._taken += wanted.size
             over = chunks.granted(wanted, cost, decision)
-            if over is not None:
+            if over is not None and name == self._name:
                 self._give_back([over])
             return chunks.told(decision, wanted.size, cost)
 

@@ -35,6 +35,7 @@ from headgate.engines.verbs import run
 from headgate.guards import leases as leases_module
 from headgate.guards.base import AskInstead, Guard, HitGuard
 from headgate.guards.chores import ChoreThread, ChoreTimer
+from headgate.guards.chunks import KeyChunk, LimitChunks
 from headgate.guards.deny_cache import DenyCache
 from headgate.guards.leases import Leases
 from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
@@ -625,6 +626,38 @@ def test_a_chunk_that_is_asked_for_during_a_fork_is_the_parents(
     node.warm_up(LIMITS[0])
     assert told == "0 0"
     assert node.leases.totals().taken
+
+
+@pytest.mark.parametrize("of, step", [(LimitChunks, "_usable_us"), (KeyChunk, "hold")])
+def test_a_chunk_that_comes_during_a_fork_is_the_parents(
+    monkeypatch: pytest.MonkeyPatch, node: Node, clock: ManualClock, of: type, step: str
+) -> None:
+    """As when the handler of a signal forks while the answer of the store is being recorded."""
+    original, forked = getattr(of, step), list[int]()
+
+    def forks(*args: Any) -> Any:
+        if not forked:
+            forked.append(os.fork())
+        return original(*args)
+
+    monkeypatch.setattr(of, step, forks)
+    read, write = os.pipe()
+    try:
+        while not forked:
+            node.hit(LIMITS[0])
+            clock.advance(us=1_000)
+        if not forked[0]:
+            clock.advance(us=10 * SECOND_US)
+            returned = len(node.leases.chores()) + len(node.leases.last_chores())
+            os.write(write, str(returned).encode())
+    finally:
+        if forked and not forked[0]:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(forked[0], 0)
+    with os.fdopen(read) as told:
+        assert told.read() == "0"
+    assert node.leases.totals().unspent
 
 
 def test_a_chunk_that_replaces_another_one_during_a_sweep_is_swept_later(
