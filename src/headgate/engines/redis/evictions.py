@@ -5,7 +5,7 @@ Pure: whoever is connected to a server passes on its reply to INFO. Changes are 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .options import shown
 
@@ -16,7 +16,21 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S: Final = 10.0
 """How often an async engine looks at each server that it is connected to."""
+QUIET_S: Final = 2 * round(LOOK_EVERY_S)
+"""A server that has evicted nothing for this long has stopped evicting."""
 SAFE_POLICY: Final = "noeviction"
+
+
+class Server(NamedTuple):
+    """What a server said when it was last looked at."""
+
+    policy: str
+    run: str
+    """Names the time since it started; its counts begin anew with each start."""
+    evicted: int
+    """How many keys it has evicted since it started."""
+    evicting_until_s: int
+    """Until when it counts as evicting, in seconds since it started."""
 
 
 class Evictions:
@@ -24,9 +38,7 @@ class Evictions:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._policies: dict[Address, str] = {}
-        self._evicted: dict[Address, int] = {}
-        self._evicting: set[Address] = set()
+        self._servers: dict[Address, Server] = {}
         self.keys = 0
         """How many keys were evicted since the first look."""
 
@@ -38,25 +50,28 @@ class Evictions:
         facts = dict(line.split(":", 1) for line in lines if ":" in line)
         bounded = facts.get("maxmemory", "0") != "0"
         policy = facts.get("maxmemory_policy", SAFE_POLICY) if bounded else SAFE_POLICY
-        if policy not in (SAFE_POLICY, self._policies.get(address)):
+        run, evicted = facts.get("run_id", ""), int(facts.get("evicted_keys", "0"))
+        known = self._servers.get(address)
+        if policy not in (SAFE_POLICY, known and known.policy):
             self._log.warning(
                 "redis at %s may evict keys (maxmemory-policy is %s): limits would be forgotten under memory "
                 "pressure; set maxmemory-policy noeviction",
                 shown(address),
                 policy,
             )
-        self._policies[address] = policy
-        self._count(address, int(facts.get("evicted_keys", "0")))
-
-    def _count(self, address: Address, evicted: int) -> None:
-        """`evicted` is the server's own count, which begins anew when it restarts."""
-        more = evicted - self._evicted.get(address, evicted)
-        self._evicted[address] = evicted
-        if more <= 0:
-            self._evicting.discard(address)
+        if known is None:
+            self._servers[address] = Server(policy, run, evicted, 0)
             return
+        before, until_s = (known.evicted, known.evicting_until_s) if run == known.run else (0, 0)
+        now_s = int(facts.get("uptime_in_seconds", "0"))
+        if evicted > before:
+            self._count(address, evicted - before, is_news=now_s >= until_s)
+            until_s = now_s + QUIET_S
+        # Replies to several event loops may arrive in another order than they were sent in.
+        self._servers[address] = Server(policy, run, max(evicted, before), until_s)
+
+    def _count(self, address: Address, more: int, *, is_news: bool) -> None:
         self.keys += more
-        if address not in self._evicting:
-            self._evicting.add(address)
+        if is_news:
             words = "redis at %s evicts keys, %d of them lately: limits are being forgotten; give it more memory"
             self._log.error(words, shown(address), more)

@@ -144,7 +144,10 @@ class LoopState:
     def _look_at_evictions(self, link: Link) -> None:
         """Look whether a server evicts limits, now and again for as long as this link is open."""
         self._next_looks.pop(link.address, None)
-        if link.is_open and self._options.topology != "nodes":
+        if not link.is_open:
+            if self._watched.get(link.address) is link:
+                del self._watched[link.address]
+        elif self._options.topology != "nodes":
             self.spawn(self._note_evictions(link))
 
     async def _note_evictions(self, link: Link) -> None:

@@ -114,6 +114,8 @@ class StoreHealth:
         self._log.error("the store does not answer: %s", self.last_error)
 
     def _keep_probing(self, engine: AsyncEngine) -> None:
+        if self._probes is not None and not self._probes.done():  # Since the last outage.
+            return
         self._probes = asyncio.get_running_loop().create_task(self._probe(engine))
 
     async def _probe(self, engine: AsyncEngine) -> None:

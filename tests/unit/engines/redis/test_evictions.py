@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 SERVER = ("10.0.0.1", 6379)
 
 
-def info(*, policy: str = "allkeys-lru", maxmemory: int = 100, evicted: int = 0) -> bytes:
+def info(
+    policy: str = "allkeys-lru",
+    *,
+    maxmemory: int = 100,
+    evicted: int = 0,
+    run: str = "1",
+    up_s: int = 0,
+) -> bytes:
+    server = ("# Server", f"run_id:{run}", f"uptime_in_seconds:{up_s}")
     lines = (f"maxmemory:{maxmemory}", f"maxmemory_policy:{policy}", f"evicted_keys:{evicted}")
-    return "\r\n".join(("# Memory", *lines, "")).encode()
+    return "\r\n".join((*server, "# Memory", *lines, "")).encode()
 
 
 @pytest.fixture
@@ -50,11 +58,32 @@ def test_servers_without_a_bound_and_those_that_refuse_info_are_not_warned_about
 def test_evicted_keys_are_counted_from_the_first_look_on_and_logged_when_it_begins(
     evictions: Evictions, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for evicted in (1_000, 1_000, 1_007, 1_009, 1_009, 1_010):
-        evictions.note(SERVER, info(policy="noeviction", evicted=evicted))
-    assert evictions.keys == 10
-    assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR"]
-    assert "redis at 10.0.0.1:6379 evicts keys, 7 of them lately" in caplog.messages[0]
+    looks = [
+        (0, 1_000),
+        (10, 1_000),
+        (20, 1_007),
+        (30, 1_009),
+        (40, 1_009),
+        (49, 1_011),
+        (69, 1_012),
+    ]
+    for up_s, evicted in looks:
+        evictions.note(SERVER, info("noeviction", evicted=evicted, up_s=up_s))
+    assert evictions.keys == 12
+    first, second = caplog.records
+    assert (first.levelname, second.levelname) == ("ERROR", "ERROR")
+    assert "redis at 10.0.0.1:6379 evicts keys, 7 of them lately" in first.message
+    assert "evicts keys, 1 of them lately" in second.message
+
+
+def test_several_loops_that_look_at_one_server_count_each_key_once_and_log_once(
+    evictions: Evictions, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also if a reply is handled after one that was sent later."""
+    for evicted in (0, 5, 5, 15, 10, 15):
+        evictions.note(SERVER, info("noeviction", evicted=evicted))
+    assert evictions.keys == 15
+    assert len(caplog.records) == 1
 
 
 def test_a_path_that_is_not_text_is_no_problem(
@@ -66,8 +95,8 @@ def test_a_path_that_is_not_text_is_no_problem(
 
 
 def test_a_server_that_restarts_counts_anew(evictions: Evictions) -> None:
-    for evicted in (1_000, 1_005, 0, 3):
-        evictions.note(SERVER, info(evicted=evicted))
+    for run, evicted in (("1", 1_000), ("1", 1_005), ("2", 3), ("2", 3)):
+        evictions.note(SERVER, info(run=run, evicted=evicted))
     assert evictions.keys == 5 + 3
 
 

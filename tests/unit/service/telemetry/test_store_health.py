@@ -121,3 +121,25 @@ def test_a_store_that_does_not_answer_from_the_beginning_is_logged_at_once(
         assert caplog.messages == ["the store does not answer: no answer"]
 
     watched(story, monkeypatch, at_first=GONE)
+
+
+def test_outages_that_follow_each_other_are_probed_once() -> None:
+    """An engine that is not shared is probed during outages only; nothing is left of it in the end."""
+
+    async def main() -> None:
+        store, health = Store(), StoreHealth()
+        engine: Any = store
+        await health.start(engine)
+        store.error = GONE
+        for _round in range(5):
+            health.failed(GONE)
+            await asyncio.sleep(0)
+            await asyncio.sleep(
+                0
+            )  # Until the probe that a single failure leads to has failed, too.
+            assert not health.up
+            health.answered()
+        await health.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
