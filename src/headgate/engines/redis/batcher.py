@@ -15,9 +15,9 @@ decides one half while the client handles the answers to the other.
 **Deadlines are kept on a busy machine.** Timers are late there. So they are set earlier by as much as they were late
 recently, but by no more than a quarter of a deadline.
 
-**The queue is bounded** by what can be answered before the deadline, as fast as the last calls were. A request that
-finds it full is refused at once: it would wait in vain, and hundreds that time out in the same moment are late for
-their fallback, too.
+**The queue is bounded** by what can be answered before the deadline, as fast as the last calls were. Requests beyond
+that are refused at once: they would wait in vain, and hundreds that time out in the same moment are late for their
+fallback, too.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class Batcher:
         """By how much timers are set earlier than deadlines."""
         self._took = deque([0.0] * (self._max_in_flight + 1), maxlen=self._max_in_flight + 1)
         """Seconds that the last calls took: one more than can be in flight."""
+        self._room = MAX_QUEUED
+        """How many requests may wait."""
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -125,21 +127,25 @@ class Batcher:
         self._loop.call_soon(self._flush)
 
     def _send_full(self) -> None:
-        """Send a full batch before the tick ends; refuse the last request if it would wait for too long."""
+        """Send a full batch before the tick ends; refuse the last request if it would wait in vain."""
         self._send_next(self._max_batch)
-        room = self._room()
-        if len(self._queue) > room:
-            fail_one(self._queue.pop(), too_many_wait(room))
+        self._refuse_excess()
 
-    def _room(self) -> int:
-        """How many requests may wait: those that are certain to be answered in time, and a full batch in any case.
+    def _refuse_excess(self) -> None:
+        """Refuse the last requests in the queue if they would wait in vain."""
+        while len(self._queue) > self._room:
+            waiting = self._queue.pop()
+            if not waiting[0].done():
+                fail_one(waiting, too_many_wait(self._room))
+
+    def _bound_queue(self) -> None:
+        """Work out how many requests may wait: those that are certain to be answered in time, and always a full batch.
 
         The last of them needs a call for itself, and another one is kept in reserve. The fastest of the last calls
         counts: if this process was busy with something else, all calls that were in flight took that long.
         """
-        took = max(min(self._took), 1e-6)
-        room = self._max_batch * self._max_in_flight * (self._deadline / took - 2)
-        return int(min(max(room, self._max_batch), MAX_QUEUED))
+        calls = self._max_in_flight * (self._deadline / max(min(self._took), 1e-6) - 2)
+        self._room = int(min(max(calls, 1) * self._max_batch, MAX_QUEUED))
 
     def done(self, batch: PendingBatch, *, answered: bool = False) -> None:
         """Called when a call has returned: send the next one before distributing the answers, to keep the server busy.
@@ -151,6 +157,7 @@ class Batcher:
         now = self._loop.time()
         if answered:
             self._took.append(now - batch.since)
+            self._bound_queue()
             if not self._has_answered:
                 self._has_answered = True
                 self._on_first_answer()
@@ -163,6 +170,7 @@ class Batcher:
         """Use this deadline for new requests."""
         self._deadline = deadline
         self._early = min(self._early, MOST_EARLY * deadline)
+        self._bound_queue()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -173,6 +181,8 @@ class Batcher:
         self._send_next(self._half())
         if self._queue and self._in_flight < self._max_in_flight:
             self._schedule()
+        elif len(self._queue) > self._room:  # Answers that have come are distributed before.
+            self._loop.call_soon(self._refuse_excess)
         if self._timer is None and (self._queue or self._sent):
             self._watch()
 

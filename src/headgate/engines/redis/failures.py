@@ -151,7 +151,7 @@ def skipped(server: str) -> EngineError:
 def too_many_wait(many: int) -> EngineError:
     """The error for a full queue; nothing was sent."""
     return EngineBusy(
-        f"{many} requests already wait for Redis, and one more could not be answered in time",
+        f"Redis is too slow to answer one more request in time ({many} wait already)",
         transient=True,
     )
 

@@ -351,11 +351,29 @@ def test_a_request_that_could_not_be_answered_in_time_is_refused_at_once(
         refused = [future for future in asked if future.done()]
         assert [type(future.exception()) for future in refused] == [EngineBusy, EngineBusy]
         assert refused == asked[-2:]
-        assert f"{queued} requests already wait" in str(refused[0].exception())
+        assert f"({queued} wait already)" in str(refused[0].exception())
         for future in asked:
             future.cancel()
 
     monkeypatch.setattr(batcher, "FRESH", 0.0)
+    in_a_loop(main)
+
+
+def test_requests_in_the_queue_are_refused_once_calls_turn_out_to_be_slow() -> None:
+    """They came when calls were fast; those that were cancelled meanwhile are left alone."""
+
+    async def main() -> None:
+        store = Store(deadline=20.1, max_in_flight=1, max_batch=4)
+        await asyncio.gather(*(store.ask(alike("fast")) for _ in range(2)))
+        store.takes = 4.0
+        asked = [store.ask(alike(str(number))) for number in range(40)]
+        asked[-1].cancel()
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        kinds = "".join("." if isinstance(one, str) else type(one).__name__[0] for one in outcomes)
+        # Of two slow calls, of two that were on their way then, and of those that wait.
+        assert kinds == (8 + 8 + 12) * "." + 11 * "E" + "C"
+        assert isinstance(outcomes[28], EngineBusy)
+
     in_a_loop(main)
 
 
