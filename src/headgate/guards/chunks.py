@@ -93,13 +93,11 @@ class KeyChunk(Units):
         "idle_sweeps",
         "last_size",
         "left_at_sweep",
-        "resets_ns",
         "rests_until_ns",
         "sent_ns",
         "since_ns",
         "size",
         "token",
-        "until_ns",
         "used",
         "waits_until_ns",
         "wasted",
@@ -107,14 +105,11 @@ class KeyChunk(Units):
 
     def __init__(self, since_ns: int, used: int, remaining: int) -> None:
         super().__init__(remaining)
-        self.until_ns = 0
         self.size = 0
         self.token = ""
         self.sent_ns = 0
-        self.resets_ns = 0
-        """When the key counts as unused, by that answer."""
         self.denied = False
-        """Whether that was a denial."""
+        """Whether the store's last answer was a denial."""
         self.contended_until_ns = 0
         """Until then, the store counts as having had none left."""
         self.wasted = 0
@@ -200,11 +195,8 @@ class LimitChunks:
             if cost is ONE:
                 now_ns = ticks()
                 if now_ns < chunk.until_ns:
-                    try:
-                        remaining = chunk.take()
-                    except StopIteration:
-                        pass
-                    else:
+                    remaining = next(chunk.block, None)
+                    if remaining is not None:
                         resets_us = (chunk.resets_ns - now_ns) // 1000
                         answer = (True, remaining, 0, resets_us if resets_us > 0 else 0, 0)
                         return Decision(key, limit, answer, context)
@@ -214,7 +206,7 @@ class LimitChunks:
         return hit
 
     def _take_several(self, chunk: KeyChunk, key: str, cost: int) -> Decision | None:
-        """The same for what `Units.take` cannot do."""
+        """The same where there is no unit in the block, or the hit costs several."""
         if type(cost) is not int or cost < 1:
             return None
         with self._lock:

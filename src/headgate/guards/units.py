@@ -15,7 +15,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 BLOCK: Final = 256
 """Emptying a block takes as long as some ten answers."""
@@ -53,23 +53,30 @@ EMPTY: Final = iter(range(0))
 
 
 class Units:
-    """A number of units. `take` is safe at any time; everything else needs a lock around it."""
+    """A number of units, to be spent until a deadline.
 
-    __slots__ = ("_block", "_outside", "remaining", "take")
+    `next(units.block, None)` takes one and is safe at any time; everything else needs a lock around it.
+    """
+
+    # All that an answer reads, so that it lies close together: with many keys, answers mostly wait for memory.
+    __slots__ = ("_outside", "block", "remaining", "resets_ns", "until_ns")
 
     def __init__(self, remaining: int) -> None:
+        self.until_ns = 0
+        """The deadline."""
+        self.resets_ns = 0
+        """When the key counts as unused, by the store's last answer."""
         self.remaining = remaining
         """What the store had left when it was last asked."""
         self._outside = 0
         """Units that are not in the block."""
-        self._block = EMPTY
-        self.take: Callable[[], int] = EMPTY.__next__
-        """Take one unit, and return how many remain here and in the store; `StopIteration` if the block is empty."""
+        self.block = EMPTY
+        """Some of the units; each step takes one, and returns how many remain here and in the store."""
 
     @property
     def left(self) -> int:
         """How many units there are; threads may be taking some of them."""
-        return self._outside + length_hint(self._block)
+        return self._outside + length_hint(self.block)
 
     def hold(self, units: int) -> None:
         """Have so many units, whatever there was."""
@@ -78,13 +85,12 @@ class Units:
 
     def empty(self) -> int:
         """Take all units; returns how many there were."""
-        units, self._outside = self._outside + len(list(self._block)), 0
+        units, self._outside = self._outside + len(list(self.block)), 0
         return units
 
     def forget(self) -> None:
         """Have no units, and leave those that there were to whoever else has them."""
-        self._outside, self._block = 0, EMPTY
-        self.take = EMPTY.__next__
+        self._outside, self.block = 0, EMPTY
 
     def take_several(self, cost: int) -> int | None:
         """Take units, and return how many remain; `None` if there are fewer."""
@@ -94,7 +100,7 @@ class Units:
                 return None
         self._outside -= cost
         remaining = self.left + self.remaining
-        if cost == 1 and not length_hint(self._block):
+        if cost == 1 and not length_hint(self.block):
             self._next_block()
         return remaining
 
@@ -102,5 +108,4 @@ class Units:
         size = min(self._outside, BLOCK)
         self._outside -= size
         last = self._outside + self.remaining
-        self._block = block_of(range(last + size - 1, last - 1, -1))
-        self.take = self._block.__next__
+        self.block = block_of(range(last + size - 1, last - 1, -1))

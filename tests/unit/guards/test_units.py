@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,13 +36,12 @@ def taken_one_by_one(held: Units) -> list[int]:
     """What each take returned, until there are no more; the block is renewed as hits do it."""
     remaining: list[int] = []
     while True:
-        try:
-            remaining.append(held.take())
-        except StopIteration:
+        found = next(held.block, None)
+        if found is None:
             found = held.take_several(1)
-            if found is None:
-                return remaining
-            remaining.append(found)
+        if found is None:
+            return remaining
+        remaining.append(found)
 
 
 def test_unused_units_have_nothing_to_take() -> None:
@@ -64,9 +63,7 @@ def test_several_units_are_taken_all_or_none(ones: int) -> None:
     held = Units(remaining=50)
     held.hold(2 * BLOCK)
     for _ in range(ones):
-        try:
-            held.take()
-        except StopIteration:
+        if next(held.block, None) is None:
             held.take_several(1)
     left = 2 * BLOCK - ones
     assert held.take_several(left + 1) is None
@@ -81,10 +78,9 @@ def test_new_units_take_the_place_of_old_ones() -> None:
     held = Units(remaining=0)
     held.hold(BLOCK)
     held.take_several(1)
-    old = held.take
+    old = held.block
     held.hold(3)
-    with pytest.raises(StopIteration):
-        old()
+    assert next(old, None) is None
     assert held.left == 3
     assert held.empty() == 3
     assert taken_one_by_one(held) == []
@@ -95,7 +91,7 @@ def test_what_the_store_has_left_counts_from_the_next_block_on() -> None:
     held.hold(BLOCK + 1)
     held.take_several(1)
     held.remaining = 10
-    last_of_block = [held.take() for _ in range(BLOCK)][-1]
+    last_of_block = [next(held.block) for _ in range(BLOCK)][-1]
     assert last_of_block == 1_000
     held.hold(1)
     assert held.take_several(1) == 10
@@ -103,10 +99,8 @@ def test_what_the_store_has_left_counts_from_the_next_block_on() -> None:
 
 def hits(held: Units, lock: threading.Lock, cost: int) -> int:
     """Take `cost` units as hits do: single ones hold no lock."""
-    with suppress(StopIteration):
-        if cost == 1:
-            held.take()
-            return 1
+    if cost == 1 and next(held.block, None) is not None:
+        return 1
     with lock:
         return 0 if held.take_several(cost) is None else cost
 
