@@ -150,7 +150,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     campaign, begun = Campaign(options), time.monotonic()
     wanted = sorted(
-        (FAULTS[name] for name in options.faults if name in FAULTS),
+        (one for name, one in FAULTS.items() if name in options.faults),
         key=lambda one: one.needs,
     )
     for _, group in groupby(wanted, key=lambda one: one.needs):
