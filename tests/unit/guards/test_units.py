@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from headgate.guards import units
 from headgate.guards.units import BLOCK, Units
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tests.unit.engines.threads import tiny_switch_interval
 
 
 @pytest.fixture(params=["gil", "no gil"], autouse=True)
 def _both_builds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(units, "GIL_FOR_EVER", request.param == "gil")
-
-
-@contextmanager
-def switching_often() -> Iterator[None]:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def taken_one_by_one(held: Units) -> list[int]:
@@ -119,7 +104,7 @@ def test_threads_get_each_unit_once_while_others_empty_and_refill() -> None:
         threading.Thread(target=take, args=(number, cost))
         for number, cost in enumerate([1, 1, 1, 1, 7, 7])
     ]
-    with switching_often():
+    with tiny_switch_interval():
         for thread in threads:
             thread.start()
         for _ in range(rounds):
