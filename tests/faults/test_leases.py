@@ -17,7 +17,7 @@ from headgate import AsyncLimiter, FixedWindow, Limiter, SlidingWindow, TokenBuc
 from headgate.engines.redis.sync import RedisEngine
 from headgate.guards.stack import leases_of
 from headgate.lab.checks.sweep import flowing
-from headgate.lab.scene import Span
+from headgate.lab.spans import Span
 from tests.faults.lease_fleet import Fleet, calls_of, fleet
 from tests.faults.lease_node import true_ns
 from tests.faults.load import ThreadLoad, report

@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 KEPT = Path(__file__).parent / "kept"
 HOLD = {
     "bucket-of-few-nodes": "a bucket had more units at once than there were nodes, and fewer in a window",
+    "counted-after-a-cut": "the same, and then the store was read",
+    "cut-while-making-room": "a clock was set back, and the store cut a state when it looked for room, not when asked",
     "killed-before-charging": "a node was killed before it had charged the store for what it gave without it",
     "killed-while-charging": "a node was killed while it charged the store",
     "set-back-unseen": "a clock was set back while the store was out of reach, so states were cut only after that",
     "state-ahead-of-clock": "a state that was ahead of the clock was asked for several times, after all was over",
+    "lost-reset": "a key was reset, and a failover lost that, so what it had used counted again",
     "refilled-bucket": "no node had the store, and its bucket refilled, so the first that were back found it full",
     "stepped-restart": "a store came back empty, a call without an answer was its first, and its clock was set back",
     "unheard-force": "a node that heard nothing denied a forced charge, and the store had carried it out",
@@ -100,3 +103,24 @@ def test_a_store_that_forgets_before_its_restart_is_found() -> None:
         for one in history.faults
     ]
     assert _counts(history)["replay"] == 1
+
+
+@pytest.mark.parametrize(
+    "check, name", [("replay", "cut-while-making-room"), ("ledger", "counted-after-a-cut")]
+)
+def test_a_state_that_is_cut_by_itself_is_found(check: str, name: str) -> None:
+    """The same, but no clock was set."""
+    history = load_history(KEPT / f"{name}.jsonl")
+    history.faults[:] = [one for one in history.faults if one.fault != "clock_step"]
+    assert check in _counts(history)
+
+
+def test_a_reset_that_was_copied_before_the_failover_counts() -> None:
+    """Only what was done up to 60 ms before it may be lost."""
+    history = load_history(KEPT / "lost-reset.jsonl")
+    (failover,) = (one for one in history.faults if one.fault == "failover")
+    for place, one in enumerate(history.operations):
+        if one.f == "reset" and one.type == "allow" and one.t1 > failover.t0 - 60_000:
+            copied = failover.t0 - 61_000
+            history.operations[place] = one._replace(t0=copied, t1=copied)
+    assert "false denial" in _counts(history)

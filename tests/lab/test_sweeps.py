@@ -14,7 +14,7 @@ from headgate import Concurrency, TokenBucket
 from headgate.lab.checks.liveness import Tops, _backlogs
 from headgate.lab.checks.slots import HeldSlots, _worst
 from headgate.lab.checks.sweep import Added, Worst, flowing, widest
-from headgate.lab.scene import Extra, Span, Sums, Times
+from headgate.lab.spans import Extra, Span, Sums, Times
 from tests.lab.histories import START_US, Book, Call
 
 if TYPE_CHECKING:

@@ -10,18 +10,15 @@ server processes what it was sent.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import Concurrency
 from .limits import hold_us, memory_us, most_at_once
 from .promises import AWAY, NOTHING, ONE_BY_ONE, ModePromise, PromiseCase, promise_of
+from .spans import Extra, Span, Sums, Times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from ..algorithms import Limit
     from .history import Fault, History, HistoryHeader, Operation
 
@@ -29,7 +26,6 @@ RECOVERY_US: Final = 1_000_000
 """How long after a fault everything must be back to normal, if the header does not say."""
 CACHE_US: Final = 1_000_000
 """How long a deny cache may miss another node's reset."""
-"""The maximum of T in the clock rule."""
 NEVER_BEFORE: Final = -(2**63)
 NEVER_AFTER: Final = 2**63
 TAKES: Final = frozenset(("check", "reserve"))
@@ -37,24 +33,6 @@ CHARGES: Final = frozenset((*TAKES, "force"))
 OF_POLICY: Final = frozenset(("fallback", "open", "closed"))
 """Sources of answers when the store does not answer."""
 ASKED: Final = frozenset(("check", "reserve", "acquire"))
-
-
-class Span(NamedTuple):
-    """Units taken between two moments."""
-
-    t0: int
-    t1: int
-    cost: int
-    line: int = 0
-
-
-class Extra(NamedTuple):
-    """This many more units are allowed in any span that overlaps this one."""
-
-    begin: int
-    end: int
-    units: int
-    why: str = ""
 
 
 @dataclass(slots=True)
@@ -74,25 +52,6 @@ class Trail:
     def limit_of(self, operation: Operation) -> Limit:
         """The limit that decided an operation."""
         return self.revisions.get(operation.rule_rev or 0, self.first)
-
-
-class Times:
-    """Spans of time, merged where they overlap."""
-
-    def __init__(self, stretches: Iterable[tuple[int, int]]) -> None:
-        self._begins: list[int] = []
-        self._ends: list[int] = []
-        for begin, end in sorted(stretches):
-            if self._ends and begin <= self._ends[-1]:
-                self._ends[-1] = max(self._ends[-1], end)
-            else:
-                self._begins.append(begin)
-                self._ends.append(end)
-
-    def meet(self, begin: int, end: int) -> bool:
-        """Whether one of them overlaps this one."""
-        place = bisect_left(self._ends, begin)
-        return place < len(self._ends) and self._begins[place] <= end
 
 
 class Changes:
@@ -147,23 +106,6 @@ class Changes:
             levels += [Extra(begin, end, level - below, "rule") for begin, end in joined]
             below = level
         return levels
-
-
-class Sums:
-    """The possible cost in any span, after sorting once."""
-
-    def __init__(self, spans: Sequence[Span]) -> None:
-        begins = sorted((one.t0, one.cost) for one in spans)
-        ends = sorted((one.t1, one.cost) for one in spans)
-        self._begins = [at for at, _ in begins]
-        self._begun = [0, *accumulate(cost for _, cost in begins)]
-        self._ends = [at for at, _ in ends]
-        self._ended = [0, *accumulate(cost for _, cost in ends)]
-
-    def meeting(self, a: int, b: int) -> int:
-        """The cost of all spans that overlap `[a, b]`."""
-        begun = self._begun[bisect_right(self._begins, b)]
-        return begun - self._ended[bisect_left(self._ends, a)]
 
 
 class Scene:
@@ -236,6 +178,24 @@ class Scene:
         """The span in which a fault can affect answers."""
         extra_us = self.recovery_us if fault.fault in AWAY else 0
         return fault.t0, self.heal(fault) + extra_us
+
+    def may_forget(self, begin: int, end: int, *, by: int) -> bool:
+        """Whether the store may have lost, by then, what was done between two moments."""
+        lag_us = self._lag_us
+        return any(
+            fault.t0 <= by
+            and begin <= self.heal(fault)
+            and (lag_us is None or end >= fault.t0 - lag_us)
+            for fault in self.faults
+            if fault.fault in self.promise.loses
+        )
+
+    @property
+    def _lag_us(self) -> int | None:
+        """How long a store may take to copy what it has done to where it survives; `None` if that is unknown."""
+        name = "state_file_us" if self.header.engine == "memory" else "lag_us"
+        found: int | None = self.parameters.get(name)
+        return found
 
     def is_stray(self, one: Operation) -> bool:
         """Whether a node answered without the store while nothing was broken: the store may just have been slow."""
@@ -400,8 +360,7 @@ class Scene:
         for fault in self.faults:
             begin, end = self.influence(fault)
             heal = self.heal(fault)
-            lag = "state_file_us" if self.header.engine == "memory" else "lag_us"
-            lag_us = self.parameters.get(lag)
+            lag_us = self._lag_us
             before = None if lag_us is None else sums.meeting(begin - lag_us, heal)
             case = self.case(
                 trail,

@@ -59,8 +59,8 @@ class Crowd:
     kind="store_slow", engine="max_in_flight=1&max_batch=4",
     terms=FaultTerms(
         late_per_mille=30,
-        why="hundreds of callers ask in one moment, when nobody knows yet that the store is slow, and answering them all "
-        "without it takes longer than 5 ms",
+        why="hundreds of callers ask in one moment, when nobody knows yet that the store is slow, and answering them "
+        "all without it takes longer than 5 ms",
     ),
 )  # fmt: skip
 def no_room(fleet: Fleet, _: random.Random) -> None:

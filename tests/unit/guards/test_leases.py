@@ -41,7 +41,7 @@ from headgate.guards.leases import Leases
 from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
 from headgate.guards.stack import guarded, guarded_async, leases_of, own_guards
 from headgate.lab.checks.sweep import flowing
-from headgate.lab.scene import Span
+from headgate.lab.spans import Span
 from headgate.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...algorithms import FixedWindow
-from ..scene import TAKES, Sums, counted_of
+from ..scene import TAKES, counted_of
+from ..spans import Sums
 from .replay import busy, ledger_finding
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 from ...algorithms import FixedWindow, TokenBucket
 from ...algorithms.token_bucket import GRAIN
 from ..limits import memory_us
-from ..scene import OF_POLICY, Span, Sums, counted_of
+from ..scene import OF_POLICY, counted_of
+from ..spans import Span, Sums
 from .finding import Finding
 from .sweep import NOWHERE, Suffixes
 
@@ -115,7 +116,7 @@ def _not_drained(
 def _by_reset(
     scene: Scene, trail: Trail, denials: Sequence[Operation]
 ) -> list[tuple[int, list[Operation]]]:
-    """Denials by the last reset before them: what ended before that reset began does not count."""
+    """Denials by the last reset before them that no fault has undone: what ended before it began does not count."""
     resets = sorted(
         (one.t1, one.t0) for one in trail.operations if one.f == "reset" and one.type == "allow"
     )
@@ -123,7 +124,10 @@ def _by_reset(
     groups: dict[int, list[Operation]] = {}
     for one in denials:
         place = bisect_right(ends, scene.looks_from(one))
-        since = max((begin for _, begin in resets[:place][-1:]), default=NOWHERE)
+        before = reversed(resets[:place])
+        since = next(
+            (begin for end, begin in before if not scene.may_forget(begin, end, by=one.t1)), NOWHERE
+        )
         groups.setdefault(since, []).append(one)
     return list(groups.items())
 

@@ -13,7 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from ..scene import OF_POLICY, Times
+from ..scene import OF_POLICY
+from ..spans import Times
 from .finding import Finding
 from .receipts import NUMBERED
 
@@ -91,9 +92,9 @@ class Replay:
     since: int | None = None
     """When the last decision was made at the earliest, on the history's clock."""
     losing: bool = False
-    steps: bool = False
-    """Whether the clock stepped: unknown operations may then have moved a key's time ahead, so more is not always
-    worse."""
+    steps: int = 0
+    """How often the clock stepped. If it did, unknown operations may have moved a key's time ahead, so more is not
+    always worse."""
     losses: Times = field(default_factory=lambda: Times(()))
 
     def run(self, eras: list[Era]) -> None:
@@ -105,7 +106,7 @@ class Replay:
         )
         unknown = Unknown(self.scene, trail)
         self.losses = losses_of(self.scene)
-        self.steps = any(fault.fault == "clock_step" for fault in self.scene.faults)
+        self.steps = sum(fault.fault == "clock_step" for fault in self.scene.faults)
         hopeless = self.given_up = not self._can_begin(eras)
         for number, era in enumerate(eras):
             version = era.first
@@ -114,6 +115,7 @@ class Replay:
                 assert one.now_us is not None
                 while ledgers and ledgers[0].t1 < one.t0:
                     self._look(ledgers.pop(0), unknown)
+                self._may_be_cut(trail.limit_of(one), one.now_us, one.t1)
                 self._survive(one, unknown)
                 if one.ver == 1 and number:  # A store that has lost everything.
                     self.low = self.high = None
@@ -178,6 +180,17 @@ class Replay:
             self._step_exactly(one, limit)
         else:
             self._step_between(one, limit)
+
+    def _may_be_cut(self, limit: Limit, now_us: int, at: int) -> None:
+        """Allow for a state that is too far ahead of the clock: a store that makes room may have cut it earlier."""
+        if not self.steps or limit.seen(self.low, now_us)[0] is self.low:
+            return
+        self.exact = False
+        if self.steps > 1 or self.since is None:
+            self.low = None
+        else:  # After the last decision, but not before it.
+            passed_us = at - self.since + 2 * self.scene.header.epsilon_us
+            self.low, _ = limit.seen(self.low, now_us - passed_us)
 
     def _step_exactly(self, one: Operation, limit: Limit) -> None:
         assert one.now_us is not None
@@ -244,6 +257,7 @@ class Replay:
         end_us = ledger.t1 + scene.header.epoch_us + wide
         if ledger.now_us is not None:
             begin_us = end_us = ledger.now_us
+        self._may_be_cut(limit, begin_us, ledger.t1)
         since = ledger.t0 - wide if self.since is None else self.since
         low = None if self.losses.meet(since, ledger.t1 + wide) else self.low
         least = limit.used(low, end_us)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ...algorithms import Limit
-    from ..scene import Extra, Scene, Span, Trail
+    from ..scene import Scene, Trail
+    from ..spans import Extra, Span
 
 
 class Excess(NamedTuple):

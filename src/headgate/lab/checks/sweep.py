@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..scene import Extra, Span
+    from ..spans import Extra, Span
 
 NOWHERE: Final = -(10**40)
 
