@@ -79,6 +79,12 @@ class LimiterBase(Generic[E, H, K, D, V]):
                 self._region_program, guards = program, [*guards, *program.guards]
             guards = [*guards, SplitGuard(self._regions)]
         self._members = nodes if isinstance(nodes, Membership) else Membership(nodes)
+        if on_failure is not None and not callable(on_failure):
+            self._rules.close()
+            raise UsageError(
+                f"on_failure must be a function that is called with the error, not {on_failure!r:.40}",
+                "on_failure",
+            )
         failing = WhenStoreFails(self._rules.on_error, self._members, on_failure)
         try:
             opened, self._owns_engine = self._open(engine, clock, guards, adaptive, failing)

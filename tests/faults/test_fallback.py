@@ -89,9 +89,10 @@ class Outcomes:
 class Threads:
     """A blocking limiter, used by several threads."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, *, warm: bool = True, **options: Any) -> None:
         self.limiter = Limiter(url, **options)
-        wait_until(lambda: self.hit("warm").source == "engine", "it is warm")
+        if warm:
+            wait_until(lambda: self.hit("warm").source == "engine", "it is warm")
 
     def hit(self, key: str) -> Any:
         return self.limiter.hit(key, LIMIT)
@@ -125,12 +126,12 @@ class Threads:
 class Tasks(Threads):
     """An awaited limiter in a loop of its own, used by many tasks."""
 
-    def __init__(self, url: str, **options: Any) -> None:
+    def __init__(self, url: str, *, warm: bool = True, **options: Any) -> None:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
         self.async_limiter = self.run(self._open(url, options))
-        for _ in range(2):
+        for _ in range(2 if warm else 0):
             wait_until(lambda: self.hit("warm").source == "engine", "it is warm")
 
     @staticmethod
@@ -323,6 +324,37 @@ def test_a_burst_that_the_store_cannot_answer_in_time_has_its_answers_at_once(
         wait_until(lambda: not node.guard.local.has_debts, "the store has been told")
         assert 90 - node.hit("k").remaining - 1 == by_store + SHARE
         node.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
+@pytest.mark.parametrize("kind", [Threads, Tasks])
+def test_only_the_first_call_may_take_longer_if_the_store_hangs_from_the_beginning(
+    redis_server: RedisServer, kind: type[Threads]
+) -> None:
+    redis_server.stop()
+    try:
+        node = kind(redis_server.url, warm=False, on_error="fallback", nodes=NODES)
+        assert node.hit("first").source == "fallback"
+        assert node.load("k", 0.5).slowest_s < SLACK_S
+    finally:
+        redis_server.resume()
+    node.close()
+
+
+@on_flavours("redis_server", "redis-7.0")
+@pytest.mark.parametrize("kind", [Threads, Tasks])
+def test_the_first_decisions_are_in_time_if_the_store_has_answered_something_else(
+    redis_server: RedisServer, kind: type[Threads]
+) -> None:
+    """As in a service without traffic, which probes its store."""
+    node = kind(redis_server.url, warm=False, on_error="fallback", nodes=NODES)
+    assert not node.call(lambda engine: engine.usage("k", LIMIT)).used
+    redis_server.stop()
+    try:
+        assert node.load("k", 0.5).slowest_s < SLACK_S
+    finally:
+        redis_server.resume()
+    node.close()
 
 
 @on_flavours("redis_server", "redis-7.0")

@@ -71,6 +71,7 @@ class FallbackGuard(Guard):
         self._on_failure = on_failure
         self._log = logger or logging.getLogger("headgate")
         self._warned = False
+        self._raised = False
         self.wake: Callable[[], None] = _no_shell
         """Starts the recovery if one may be needed; set by the shell."""
         breaker.on_change = self._changed
@@ -161,7 +162,16 @@ class FallbackGuard(Guard):
         if self._in_part is None or not self._in_part():
             self.breaker.failed(asked_ns, error)
         if self._on_failure is not None:
-            self._on_failure(error)
+            self._tell(self._on_failure, error)
+
+    def _tell(self, on_failure: Callable[[EngineError], None], error: EngineError) -> None:
+        """Call the program's function; what it raises must not take the place of an answer."""
+        try:
+            on_failure(error)
+        except Exception as raised:  # noqa: BLE001 - whatever a program does in it
+            if not self._raised:
+                self._raised = True
+                self._log.exception("on_failure raised %r; this is logged once", raised)
 
     def not_asked(self) -> EngineError:
         """The error that explains why the store is not called."""

@@ -23,6 +23,7 @@ from headgate import (
     RateLimitExceeded,
     Request,
     RuleSet,
+    UsageError,
 )
 from headgate.charge import ChargeSet
 from headgate.engines.base import Awaited
@@ -570,6 +571,25 @@ def test_every_failure_is_reported(outage: Outage) -> None:
     outage.begin()
     outage.end()
     assert len(told) == 2
+
+
+@pytest.mark.parametrize("on_error", ["fallback", "open", "closed"])
+def test_what_on_failure_raises_takes_the_place_of_no_answer(
+    on_error: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(error: EngineError) -> None:
+        raise ValueError(f"cannot report {error}")
+
+    outage = Outage(on_failure=broken, on_error=on_error)
+    outage.begin()
+    assert outage.limiter.hit("k", MINUTE).source == on_error
+    assert caplog.text.count("on_failure raised ValueError") == 1
+    outage.end()
+
+
+def test_on_failure_must_be_a_function() -> None:
+    with pytest.raises(UsageError, match="on_failure must be a function"):
+        Outage(on_failure=3)
 
 
 def test_namespaces_have_separate_counts() -> None:

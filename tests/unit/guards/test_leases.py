@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -35,7 +36,7 @@ from headgate.engines.verbs import run
 from headgate.guards import leases as leases_module
 from headgate.guards.base import AskInstead, Guard, HitGuard
 from headgate.guards.chores import ChoreThread, ChoreTimer
-from headgate.guards.chunks import KeyChunk, LimitChunks
+from headgate.guards.chunks import FEW_HITS, KeyChunk, LimitChunks
 from headgate.guards.deny_cache import DenyCache
 from headgate.guards.leases import Leases
 from headgate.guards.shell import AsyncGuardedEngine, GuardedEngine
@@ -43,6 +44,7 @@ from headgate.guards.stack import guarded, guarded_async, leases_of, own_guards
 from headgate.lab.checks.sweep import flowing
 from headgate.lab.spans import Span
 from headgate.testing import ManualClock
+from tests.unit.guards.failing_engine import DOWN, FailingEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -428,6 +430,25 @@ def test_what_many_keys_did_not_spend_goes_back_in_few_calls(
     for chore in chores:
         run(chore(store))
     assert [used(store, limit, f"key {number}") for number in range(100)] == [10] * 100
+
+
+def test_a_store_that_is_away_is_asked_once_for_a_hit_that_is_denied_without_it(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking for the hit after asking for a chunk would take a second deadline."""
+    store = FailingEngine(clock=clock)
+    said = replace(store.describe(), shared=True)
+    monkeypatch.setattr(store, "describe", lambda: said)
+    limiter = Limiter(store, on_error="closed")
+    limit = TokenBucket(60_000, MINUTE_US).as_leased()
+    for _ in range(FEW_HITS):
+        assert limiter.hit("key", limit)
+        clock.advance(us=1_000)
+    asked, store.error = store.asked, DOWN
+    decision = limiter.hit("key", limit)
+    assert (decision.allowed, decision.source, store.asked - asked) == (False, "closed", 1)
+    store.error = None
+    limiter.close()
 
 
 class Refusing(Guard):

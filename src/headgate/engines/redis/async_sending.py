@@ -71,12 +71,16 @@ class AsyncSender:
         batch = PendingBatch() if batch is None else batch
         try:
             async with asyncio.timeout_at(ends):
-                return await self._drive(routed, ends, first, batch)
+                reply = await self._drive(routed, ends, first, batch)
         except TimeoutError:
+            self._state().end_start()
             sent = batch.link is not None
             batch.give_up(self._state().deadline)  # Not by what is left of the caller's time.
             reason = None if sent else batch.trouble
             raise timed_out(deadline, reason, sent=sent) from reason
+        else:
+            self._state().end_start()
+            return reply
         finally:
             batch.link = None
 

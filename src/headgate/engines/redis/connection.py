@@ -185,8 +185,8 @@ class Pool:
         self._waiting: set[object] = set()
         self._freed: SimpleQueue[None] = SimpleQueue()
         """Wakes one waiting caller. Only a hint: waiting callers also check again by themselves."""
-        self.has_answered = False
-        """Whether a server has answered: connecting, TLS and loading scripts are done."""
+        self.has_started = False
+        """Whether a server has answered, or had the time to connect, negotiate TLS and load the scripts."""
         self.discovering = threading.Lock()
         """Held by the thread that runs a discovery; kept here because it must be new after a fork, too."""
 
@@ -214,6 +214,7 @@ class Pool:
         except Unanswered:
             if time.monotonic() - began >= self._options.deadline / 2:
                 self.drop(address)  # It went silent, so the others are suspect, too.
+                self.has_started = True
             self._wake()
             raise
         except BaseException:
@@ -221,7 +222,7 @@ class Pool:
             self._wake()
             raise
         self._put(address, connection, sentinel=sentinel)
-        self.has_answered = self.has_answered or not sentinel
+        self.has_started = self.has_started or not sentinel
         return reply
 
     def drop(self, address: Address) -> None:

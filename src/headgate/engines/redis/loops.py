@@ -65,16 +65,16 @@ class LoopState:
         self._shared: dict[Hashable, asyncio.Task[Any]] = {}
         self.links: dict[tuple[Address, bool], Link] = {}
         self.deadline = options.deadline
-        """Of decisions, and of what is given back. Longer until a server has answered: connecting, TLS and loading
-        scripts take time."""
+        """Of decisions, and of what is given back. Longer at the start: connecting, TLS and loading scripts take
+        time."""
 
     def _new_batcher(self, slot: int) -> Batcher:
         options = self._options
         limits = (options.max_batch, options.max_in_flight, self.deadline)
-        return Batcher(self._loop, slot, partial(self._send, self), limits, self._first_answer)
+        return Batcher(self._loop, slot, partial(self._send, self), limits, self.end_start)
 
-    def _first_answer(self) -> None:
-        """Called when a server has answered: from now on decisions of all slots have the usual deadline."""
+    def end_start(self) -> None:
+        """Called when a server has answered, or had the time to: from now on decisions have the usual deadline."""
         if self.deadline != self._options.deciding:
             self.deadline = self._options.deciding
             for batcher in self.batchers.values():

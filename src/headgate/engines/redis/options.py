@@ -62,7 +62,7 @@ class Options:
     deadline: float = 1.0
     """Seconds until a call without an answer fails."""
     decision_deadline: float | None = None
-    """The same for decisions, after the server's first answer; `None` for no separate deadline."""
+    """The same for decisions, after the start; `None` for no separate deadline."""
     connect_timeout: float = 1.0
     max_connections: int = 64
     """How many connections a blocking engine keeps to one server."""

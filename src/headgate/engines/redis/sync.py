@@ -102,8 +102,8 @@ class RedisEngine(Shell):
 
     @property
     def _deciding(self) -> float:
-        """Seconds that a decision may take; more until we are connected."""
-        return self.options.deciding if self._pool.has_answered else self.options.deadline
+        """Seconds that a decision may take; more at the start."""
+        return self.options.deciding if self._pool.has_started else self.options.deadline
 
     def _try(self, slot: int, packed: bytes, seconds: float) -> Any:
         """The reply to a single attempt; or why it was not sent, `None` if the server is not known."""
@@ -280,6 +280,7 @@ class RedisEngine(Shell):
                 trouble = failure or getattr(step, "reason", None) or trouble
                 outcome = failure = None
                 if time.monotonic() >= ends:
+                    self._pool.has_started = True
                     raise timed_out(seconds, trouble) from trouble
                 if first is not None and isinstance(step, Send):
                     outcome, first = first, None
