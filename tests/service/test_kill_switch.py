@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.cli import main
 from tests.servers.fixtures import on_flavours
 from tests.servers.process import wait_until
 from tests.service.raw import Raw, post
@@ -48,6 +49,21 @@ def test_the_api_turns_limits_off_and_on() -> None:
         assert one.ask("PUT", "/api/kill-switch/login", {})[2]["rules"] == {"login": ""}
         actions = [entry["action"] for entry in one.ask("GET", "/api/audit")[2]["entries"]]
         assert actions.count("kill-switch.off") == 2
+
+
+def test_the_status_of_a_service_without_limits_is_not_well(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with service() as one:
+        status = ["status", "--url", f"http://127.0.0.1:{one.port}"]
+        assert main(status) == 0
+        assert "OFF" not in capsys.readouterr().out
+        one.ask("PUT", "/api/kill-switch/login", {"reason": "wrong limits"})
+        assert main(status) == 1
+        assert "limits    OFF: login (wrong limits)" in capsys.readouterr().out
+        one.ask("PUT", "/api/kill-switch", {})
+        assert main(status) == 1
+        assert "limits    OFF: all" in capsys.readouterr().out
 
 
 @on_flavours("redis_server", "redis-7.0")

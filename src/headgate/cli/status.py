@@ -16,7 +16,7 @@ STATES: Final = {"up": "connected", "down": "unreachable"}
 SHARD_HEADS: Final = ("SHARDS", "COMMIT P50 / P99", "UNCONFIRMED, SINCE")
 EPILOG: Final = f"""\
 {PLACES}
-exit codes: 0 all is well, 1 it is degraded, draining or unreachable
+exit codes: 0 all is well, 1 it is degraded, draining or unreachable, or limits are turned off
 """
 
 
@@ -34,12 +34,14 @@ def run(args: argparse.Namespace) -> int:
         **service.get("/api/nodes"),
         "regions": service.get("/api/regions"),
         "traffic": service.get("/api/traffic"),
+        "kill_switch": service.get("/api/kill-switch"),
     }
     if args.json:
         print_json(found)
     else:
         _show(service.url, found)
-    return 0 if found["health"]["status"] == "ok" else 1
+    off = found["kill_switch"]
+    return 0 if found["health"]["status"] == "ok" and not (off["everything"] or off["rules"]) else 1
 
 
 def _show(url: str, found: dict[str, Any]) -> None:
@@ -53,6 +55,8 @@ def _show(url: str, found: dict[str, Any]) -> None:
         + (f": {escaped(found['problem'])}" if found["problem"] else "")
     )
     screen.write(f"  rules     {health['rules']}")
+    for line in _off(found["kill_switch"]):
+        screen.write(screen.paint(line, RED))
     screen.write(
         f"  traffic   {traffic['req_per_sec']:g}/s, {traffic['deny_rate']:.1%} denied, "
         f"burst ratio {traffic['burst_ratio']:g}; {traffic['total_requests']} in all"
@@ -77,6 +81,15 @@ def _show(url: str, found: dict[str, Any]) -> None:
             for node in found["nodes"]
         ],
     )
+
+
+def _off(switch: dict[str, Any]) -> list[str]:
+    """Which limits are turned off."""
+    off = {"all": switch["reason"]} if switch["everything"] else switch["rules"]
+    return [
+        f"  limits    OFF: {escaped(what)}{f' ({escaped(why)})' if why else ''}"
+        for what, why in off.items()
+    ]
 
 
 def _regions(regions: dict[str, Any]) -> list[str]:
