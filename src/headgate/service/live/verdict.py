@@ -85,6 +85,8 @@ def verdict_of(facts: Facts, now: float) -> dict[str, Any]:
     level = problems[0].level
     if level == "bad":
         text = ", and ".join(one.headline for one in problems if one in every)
+        if not text.startswith(facts.store):  # etcd stays in lower case.
+            text = text[0].upper() + text[1:]
     else:
         text = " ".join(one.text for one in problems)
     told = [
@@ -111,7 +113,7 @@ def _of_the_switch(facts: Facts) -> list[Trouble]:
     if facts.all_off is not None:
         why = f": {facts.all_off}" if facts.all_off else ""
         text = f"All limits on this node are turned off{why}. Everything passes."
-        found.append(Trouble("limits-off", "bad", "All limits are turned off", text))
+        found.append(Trouble("limits-off", "bad", "all limits are turned off", text))
     if facts.rules_off:
         names = ", ".join(facts.rules_off)
         text = f"Turned off by hand: {names}."
@@ -130,10 +132,10 @@ def _of_the_store(facts: Facts, now: float) -> list[Trouble]:
         found.append(Trouble("store-down", "bad", headline, text, now - facts.store_down_for))
     elif facts.failed_per_sec:
         text = f"{_number(facts.failed_per_sec)} checks a second get no decision; see the log."
-        found.append(Trouble("checks-failing", "bad", "Checks fail", text))
-    if facts.open_per_sec and facts.store_down_for is None:
+        found.append(Trouble("checks-failing", "bad", "checks fail", text))
+    if facts.open_per_sec and facts.store_down_for is None and facts.all_off is None:
         text = f"{_number(facts.open_per_sec)} requests a second pass without being counted."
-        found.append(Trouble("answers-open", "bad", "Some requests are not limited", text))
+        found.append(Trouble("answers-open", "bad", "some requests are not limited", text))
     if facts.free_shards and facts.store_down_for is None:
         have = f"{shards(facts.free_shards)} {'has' if facts.free_shards == 1 else 'have'} no owner"
         text = f"{have}; checks of their keys wait for one."

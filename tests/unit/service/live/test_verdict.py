@@ -101,6 +101,10 @@ def test_limits_turned_off_come_before_any_other_problem() -> None:
     assert told["problems"][0]["text"] == (
         "All limits on this node are turned off: a mistake in the rules. Everything passes."
     )
+    passing = verdict_of(BUSY._replace(all_off="", open_per_sec=2.0), 0.0)
+    assert passing["text"] == "All limits are turned off"
+    failing = verdict_of(BUSY._replace(all_off="", failed_per_sec=2.0), 0.0)
+    assert failing["text"] == "All limits are turned off, and checks fail"
     rules = verdict_of(BUSY._replace(rules_off=("login",)), 0.0)
     assert (rules["level"], rules["text"]) == ("warn", "Turned off by hand: login.")
 
