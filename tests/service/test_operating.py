@@ -158,6 +158,21 @@ def test_ban_and_let_in_again(run: Any, running: Service) -> None:
     assert (code, out, err) == (1, "", "headgate: this key is not banned\n")
 
 
+def test_a_check_says_that_limits_are_turned_off(run: Any) -> None:
+    """And passes, also for a banned key: the reason is not that of a ban."""
+    assert run("ban", "off/key", "--reason", "spam")[0] == 0
+    code, out, _ = run("check", "off/key")
+    assert (code, out.splitlines()[1]) == (1, "  banned: spam")
+    for words, told in ((("--reason", "wrong limits"), ": wrong limits"), ((), "")):
+        assert run("kill-switch", "off", *words)[0] == 0
+        try:
+            code, out, err = run("check", "off/key", "--limit", "1")
+        finally:
+            assert run("kill-switch", "on")[0] == 0
+        assert (code, out, err) == (0, f"allowed  off/key: limits are turned off{told}\n", "")
+    assert run("ban", "off/key", "--remove")[0] == 0
+
+
 def test_pin_an_algorithm_and_let_the_traffic_decide_again(run: Any, running: Service) -> None:
     pinned = run("pin", "token_bucket", "--for", "10m", "--reason", "launch \x1b[1m day")
     assert pinned[0] == 0

@@ -62,15 +62,19 @@ def _show(answer: dict[str, Any]) -> None:
     screen = Screen()
     allowed = answer["allowed"]
     verdict = screen.paint("allowed", GREEN) if allowed else screen.paint("denied", RED)
-    of = f"{number(answer['remaining'])} of {number(answer['limit'])} left"
-    screen.write(f"{verdict}  {escaped(answer['key'])}: {of}, counted by {answer['algorithm']}")
-    if answer.get("reason") is not None:
-        screen.write(f"  banned: {escaped(answer['reason']) or 'no reason was given'}")
+    if answer["limit"] is None:
+        found = answer.get("reason") or "no limit applies"
+    else:
+        left, limit = number(answer["remaining"]), number(answer["limit"])
+        found = f"{left} of {limit} left, counted by {answer['algorithm']}"
+    screen.write(f"{verdict}  {escaped(answer['key'])}: {escaped(found)}")
+    if answer["source"] == "ban":
+        screen.write(f"  banned: {escaped(answer.get('reason') or '') or 'no reason was given'}")
     if answer.get("never") and answer["source"] != "ban":
         screen.write("  It can never pass: it costs more than the limit ever allows.")
     elif not allowed and answer["retry_after"] is not None:
         screen.write(f"  again in {duration(round(answer['retry_after'] * 1_000_000))}")
-    if answer.get("degraded"):
+    if answer.get("degraded") and answer["limit"] is not None:
         screen.write(f"  This answer is degraded, from {answer['source']}.")
 
 
