@@ -89,6 +89,36 @@ def test_file_and_command_work_while_the_store_is_away(
             redis_server.start()
 
 
+def test_a_file_that_is_something_else_is_refused_and_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the command and by the API; the service goes on."""
+    path = tmp_path / "rules.yaml"
+    path.write_text("rules:\n  - rule_id: login\n")
+    for words in (("off",), ("on",), ("off", "--rule", "login"), ()):
+        assert main(["kill-switch", *words, "--file", str(path)]) == 2
+        out, err = capsys.readouterr()
+        assert not out
+        assert err == (
+            f"headgate: --file {path} cannot be used as a kill switch, and was not changed: line 1 is not a rule id, "
+            "or *, and a reason: 'rules:'; correct or remove it, or name another file\n"
+        )
+    missing = tmp_path / "no" / "off"
+    assert main(["kill-switch", "off", "--file", str(missing)]) == 2
+    assert f"there is no directory {missing.parent}" in capsys.readouterr().err
+    assert not missing.parent.exists()
+    with service("--set", f"kill_switch={tmp_path / 'off'}") as one:
+        (tmp_path / "off").write_bytes(b"\xff\xfe")
+        status, _, told = one.ask("PUT", "/api/kill-switch", {"reason": "wrong limits"})
+        assert (status, told["code"]) == (409, "conflict")
+        assert "was not changed: it is not text in UTF-8" in told["detail"]
+        assert one.ask("GET", "/api/kill-switch")[2]["everything"] is False
+        assert one.check(**CHECK)["source"] == "engine"
+        (tmp_path / "off").unlink()
+        assert one.ask("PUT", "/api/kill-switch", {})[0] == 200
+    assert path.read_text() == "rules:\n  - rule_id: login\n"
+
+
 def _all_pass(one: Any, many: int) -> bool:
     return all(one.ask("POST", "/check", CHECK)[2]["allowed"] for _ in range(many))
 

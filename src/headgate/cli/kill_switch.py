@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import UsageError
-from ..guards.kill_switch import EVERYTHING, KillSwitch
+from ..errors import ConfigError, UsageError
+from ..guards.kill_switch import EVERYTHING, KillSwitch, require_kill_switch
 from ._service import (
     PLACES,
     add_service,
@@ -25,7 +26,7 @@ EPILOG: Final = f"""\
 {PLACES}
 Each node has its own switch; its workers share one. With --file no service is
 called: nodes that have this file as their setting kill_switch follow it within
-a second.
+a second. A file with other contents is refused.
 
 examples:
   headgate kill-switch off --reason 'denying everybody'
@@ -69,12 +70,19 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _by_file(args: argparse.Namespace) -> Any:
-    switch = KillSwitch(args.file)
+    path = Path(args.file)
+    if not path.parent.is_dir():  # No service would follow a file whose name is misspelt.
+        raise UsageError(f"--file {path}: there is no directory {path.parent}; create it first")
     what = EVERYTHING if args.rule is None else args.rule
-    if args.state == "off":
-        switch.turn_off(what, args.reason)
-    elif args.state == "on":
-        switch.turn_on(what)
+    try:
+        require_kill_switch(path)
+        switch = KillSwitch(path)
+        if args.state == "off":
+            switch.turn_off(what, args.reason)
+        elif args.state == "on":
+            switch.turn_on(what)
+    except ConfigError as error:
+        raise UsageError(f"--file {error}") from error
     off = dict(switch.off)
     reason = off.pop(EVERYTHING, None)
     return {"everything": reason is not None, "reason": reason or "", "rules": off, "file": True}

@@ -6,12 +6,14 @@ apply either.
 
 The file is plain text: one line per rule, with its id and then the reason, or `*` instead of the id for everything.
 Empty lines and lines that begin with `#` are ignored. A missing file turns nothing off. An unreadable file changes
-nothing, and is logged.
+nothing, and is logged. A file is replaced only if this module has written it, or if each of its lines could be one of
+a kill switch: somebody may have named the wrong file.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import threading
 from pathlib import Path
@@ -36,6 +38,10 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 HEADER: Final = (
     "# Limits that are turned off: a rule id, or * for everything, followed by the reason.\n"
 )
+LINE: Final = re.compile(
+    r"\s*(\*|[A-Za-z0-9][A-Za-z0-9._:@-]*(?<!:))(\s+(?!=)[^\x00-\x08\x0e-\x1f\x7f]*)?"
+)
+"""What people write: a rule's id and a reason, but not `rules:` or `port = 8080`."""
 MAX_BYTES: Final = 1_048_576
 MAX_TOKENS: Final = 65_536
 log: Final = logging.getLogger("headgate")
@@ -75,14 +81,15 @@ class KillSwitch:
         if not what or what.startswith("#") or len(what.split()) != 1:
             raise UsageError(f"{what!r} is not the id of a rule")
         with self._lock:
-            self._keep({**self.off, what: " ".join(reason.split())})
+            self._keep({**self._to_change(), what: " ".join(reason.split())})
 
     def turn_on(self, what: str = EVERYTHING) -> bool:
         """Turn them back on; false if they were not off."""
         with self._lock:
-            if what not in self.off:
+            off = self._to_change()
+            if what not in off:
                 return False
-            self._keep({one: why for one, why in self.off.items() if one != what})
+            self._keep({one: why for one, why in off.items() if one != what})
             return True
 
     def is_off(self, rule: str | None) -> bool:
@@ -93,6 +100,10 @@ class KillSwitch:
         """The reason to put into decisions."""
         why = self.off.get(rule or EVERYTHING) or self.off.get(EVERYTHING, "")
         return f"limits are turned off: {why}" if why else "limits are turned off"
+
+    def _to_change(self) -> Mapping[str, str]:
+        """What is off now: another process may have just written the file."""
+        return self.off if self.path is None else require_kill_switch(self.path)
 
     def _keep(self, off: Mapping[str, str]) -> None:
         if self.path is not None:
@@ -185,11 +196,48 @@ class KillSwitchGuard(Guard):
         return Decision(key, NO_LIMIT, UNLIMITED, context)
 
 
+def require_kill_switch(path: Path) -> Mapping[str, str]:
+    """What a file turns off that is about to be replaced, or raise `ConfigError` if it is not a kill switch."""
+    try:
+        if not path.exists():
+            return NOTHING
+        text = _text(path) if path.is_file() else None
+    except (OSError, ValueError) as error:
+        why = error.strerror or "" if isinstance(error, OSError) else str(error)
+        raise _refusal(path, why) from error
+    if text is None:
+        raise _refusal(path, "it is not a file")
+    if not text.startswith(HEADER):
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip() and not line.lstrip().startswith("#") and not LINE.fullmatch(line):
+                why = f"line {number} is not a rule id, or *, and a reason: {line[:60]!r}"
+                raise _refusal(path, why)
+    return _parsed(text)
+
+
+def _refusal(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be used as a kill switch, and was not changed: {why}; "
+        "correct or remove it, or name another file"
+    )
+
+
 def _read(path: Path) -> Mapping[str, str]:
+    return _parsed(_text(path))
+
+
+def _text(path: Path) -> str:
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not text in UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _parsed(text: str) -> Mapping[str, str]:
     found: dict[str, str] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in text.splitlines():
         words = line.split(maxsplit=1)
         if words and not words[0].startswith("#"):
             found[words[0]] = words[1].strip() if len(words) > 1 else ""

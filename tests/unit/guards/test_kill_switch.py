@@ -175,6 +175,52 @@ class TestTheFile:
         switch.refresh()
         assert switch.off == {"*": ""}
 
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"version: 1\nrules:\n  - rule_id: login\n",
+            b"# Settings\nport = 8080\n",
+            b"login too strict\n}\n",
+            b"NAME=value\n",
+            b"login \x00\x01\n",
+            b"\x7fELF\xff\xfe",
+            b"a" * 1_048_577,
+        ],
+    )
+    def test_a_file_that_is_something_else_is_not_replaced(
+        self, content: bytes, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "off"
+        switch = KillSwitch(path)
+        switch.turn_off("login", "why")
+        path.write_bytes(content)
+        for change in (switch.turn_off, switch.turn_on):
+            with pytest.raises(ConfigError, match="cannot be used as a kill switch"):
+                change()
+            assert path.read_bytes() == content
+        assert switch.off == {"login": "why"}
+        path.unlink()
+        switch.turn_off()
+        assert switch.off == {"*": ""}
+
+    def test_only_a_file_is_replaced(self, tmp_path: Path) -> None:
+        switch = KillSwitch(tmp_path)
+        with pytest.raises(ConfigError, match="it is not a file"):
+            switch.turn_off()
+        assert tmp_path.is_dir()
+
+    def test_what_a_person_or_another_process_has_just_written_stays_off(
+        self, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "off"
+        one, two = KillSwitch(path), KillSwitch(path)
+        path.write_text("# mine\n\n  login   not mine\n")
+        one.turn_off("api:v1@x", "= odd")
+        two.turn_off("(odd)")
+        assert two.off == {"login": "not mine", "api:v1@x": "= odd", "(odd)": ""}
+        assert one.turn_on("(odd)")
+        assert KillSwitch(path).off == {"login": "not mine", "api:v1@x": "= odd"}
+
     def test_one_that_cannot_be_written_is_an_error_and_turns_nothing_off(
         self, tmp_path: Path
     ) -> None:
