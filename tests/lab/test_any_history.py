@@ -107,6 +107,7 @@ def test_any_history_gets_a_verdict_and_a_picture_or_a_reason(
         scene = Scene(read_history(lines))
         verdict = judge(scene)
         told = json.loads(json.dumps(verdict.as_json()))["verdict"]
-        assert told == ("holds" if verdict.holds else "violated")
+        answered = any(one.type in ("allow", "deny") for one in scene.operations)
+        assert told == (("holds" if answered else "unjudged") if verdict.holds else "violated")
         if scene.trails:
             ET.fromstring(picture(scene, verdict))  # noqa: S314 - written by us

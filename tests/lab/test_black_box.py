@@ -118,6 +118,28 @@ def test_our_own_service_is_judged_by_its_answers(tmp_path: Path) -> None:
     assert all(one.ver is None and one.remaining is None for one in history.operations)
 
 
+@pytest.mark.parametrize(
+    "field, why",
+    [
+        ("alowed", "0 failed, 3 unknown, the first because of: the answer has no 'alowed'"),
+        ("allowed", ""),
+    ],
+)
+def test_a_recording_without_a_usable_answer_causes_a_warning_and_is_not_judged(
+    field: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "history.jsonl")
+    with behind_http(lambda: (200, b'{"allowed": true}')) as url:
+        words = f"lab record {url} --rate 5/s --allow-field {field} --requests 3 --to {path}"
+        assert main(words.split()) == 0
+    told = capsys.readouterr().err.splitlines()
+    warning = (
+        f"headgate: warning: no answer said allowed or denied: {why}; check the URL, --allow-field,"
+    )
+    assert (len(told), told[0].startswith(warning)) == ((2, True) if why else (1, False))
+    assert main(["lab", "verify", path]) == (2 if why else 0)
+
+
 def test_answers_that_never_come_are_unknown_and_refused_connections_are_not(
     tmp_path: Path,
 ) -> None:

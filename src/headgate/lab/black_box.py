@@ -10,6 +10,7 @@ import http.client
 import json
 import re
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 from ..errors import UsageError
 from .recorder import HistoryRecorder, monotonic_us
+from .verdict import unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,8 +97,11 @@ def is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
-def record(path: str, target: Target, load: Load, limit: Limit, **header: Any) -> None:
-    """Send requests until one of the bounds is reached, and write the history."""
+def record(path: str, target: Target, load: Load, limit: Limit, **header: Any) -> str:
+    """Send requests until one of the bounds is reached, and write the history.
+
+    Returns why nothing in it can be judged, if no call was answered; else nothing.
+    """
     with HistoryRecorder(path, limits={"": limit}, **header) as recorder:
         run = _Run(recorder, target, load)
         clients = [
@@ -106,6 +111,7 @@ def record(path: str, target: Target, load: Load, limit: Limit, **header: Any) -
             client.start()
         for client in clients:
             client.join()
+    return unanswered(run.types, run.first_error)
 
 
 class _Run:
@@ -117,6 +123,8 @@ class _Run:
         self._lock = threading.Lock()
         self._sent = 0
         self._over = threading.Event()
+        self.types: Counter[str] = Counter()
+        self.first_error: str | None = None
 
     def client(self, number: int) -> None:
         """One client, on its own connection. If an answer never comes, it starts over under another name."""
@@ -174,6 +182,9 @@ class _Run:
         return outcome
 
     def _note(self, key: str, t0: int, proc: str, outcome: str, error: str | None) -> None:
+        with self._lock:
+            self.types[outcome] += 1
+            self.first_error = self.first_error or error
         self._recorder.operation(
             f="check", key=key, rule="", cost=self._load.cost, proc=proc, t0=t0, t1=monotonic_us(),
             type=outcome, err=None if error is None else error[:200],

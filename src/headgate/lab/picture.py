@@ -42,6 +42,11 @@ FAULT: Final = "#e69f00"
 POLICY: Final = "#009e73"
 DENIED: Final = "#cbd2d9"
 UNKNOWN: Final = "#cc79a7"
+OUTCOMES: Final = {
+    "holds": ("the promise holds", POLICY),
+    "violated": ("the promise is broken", OVER),
+    "unjudged": ("nothing could be judged", FAULT),
+}
 
 
 def picture(scene: Scene, verdict: HistoryVerdict, key: str | None = None) -> str:
@@ -86,9 +91,7 @@ def _title(scene: Scene, verdict: HistoryVerdict, trail: Trail) -> Iterator[str]
         else f"{trail.key!r}: {_limit_words(trail)}"
     )
     yield text(LEFT, 50, what, colour=FAINT)
-    said, colour = (
-        ("the promise holds", POLICY) if verdict.holds else ("the promise is broken", OVER)
-    )
+    said, colour = OUTCOMES[verdict.outcome]
     yield text(WIDTH - RIGHT, 30, said, size=15, weight=600, colour=colour, anchor="end")
     over = (
         f"over the limit {figures['over_limit']} of {figures['bound']} allowed, "

@@ -37,16 +37,25 @@ class HistoryVerdict:
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """The number of findings, by check."""
+    unanswered: str = ""
+    """Why nothing could be judged, if no call was answered; else empty."""
+
+    @property
+    def outcome(self) -> str:
+        """In one word; without an answer, a promise can neither hold nor be seen to."""
+        if self.counts:
+            return "violated"
+        return "unjudged" if self.unanswered else "holds"
 
     @property
     def holds(self) -> bool:
-        """Whether the promise was kept."""
+        """Whether nothing shows that the promise was broken."""
         return not self.counts
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
         return {
-            "verdict": "holds" if self.holds else "violated",
+            "verdict": self.outcome,
             "promise": {
                 "engine": self.promise.engine,
                 "mode": self.promise.mode,
@@ -89,7 +98,25 @@ def judge(scene: Scene) -> HistoryVerdict:
         _note(verdict, check.findings(scene))
     _judge_lateness(scene, verdict)
     figures.update(_utilisation(scene))
+    operations = scene.operations
+    first = next((one.err for one in operations if one.err), None)
+    verdict.unanswered = unanswered(Counter(one.type for one in operations), first)
     return verdict
+
+
+def unanswered(types: Counter[str], first: str | None) -> str:
+    """Why nothing can be judged, if no call was answered; the first error may tell more.
+
+    >>> unanswered(Counter(fail=2, info=3), "status 404")
+    'no answer said allowed or denied: 2 failed, 3 unknown, the first because of: status 404'
+    >>> unanswered(Counter(fail=2, deny=1), "status 404")
+    ''
+    """
+    if types["allow"] or types["deny"]:
+        return ""
+    counts = f"{types['fail']} failed, {types['info']} unknown"
+    because = f", the first because of: {first}" if first else ""
+    return f"no answer said allowed or denied: {counts}{because}"
 
 
 def _judge_receipts(scene: Scene, verdict: HistoryVerdict) -> None:

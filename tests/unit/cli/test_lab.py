@@ -181,6 +181,47 @@ def test_keys_that_would_steer_a_terminal_are_shown_and_not_sent(
     ET.parse(picture)  # noqa: S314
 
 
+@pytest.mark.parametrize("name", [".", "no/picture.svg"])
+def test_a_picture_that_cannot_be_written_is_wrong_usage_after_the_verdict(
+    name: str, written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, picture = written(GOOD), tmp_path / name
+    assert main(["lab", "verify", path, "--picture", str(picture)]) == 2
+    out, err = capsys.readouterr()
+    assert out.endswith("\nthe promise holds\n")
+    assert err.startswith(f"headgate: {picture} cannot be written: ")
+
+
+def test_without_an_answer_nothing_is_judged(
+    written: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One answer is enough to judge."""
+    silent = [HEADER, check(100, "fail", err="status 404"), check(200, "info"), check(300, "info")]
+    path, picture = written(silent), tmp_path / "picture.svg"
+    assert main(["lab", "verify", path, "--picture", str(picture)]) == 2
+    assert capsys.readouterr().out.endswith(
+        "\nnothing could be judged\n"
+        "  no answer said allowed or denied: 1 failed, 2 unknown, the first because of: status 404\n"
+    )
+    assert "nothing could be judged" in picture.read_text()
+    assert main(["lab", "verify", path, "--json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], found["figures"]["failed"], found["figures"]["unknown"]) == (
+        "unjudged",
+        1,
+        2,
+    )
+    assert main(["lab", "verify", written([*silent, check(400)])]) == 0
+    assert capsys.readouterr().out.endswith("\nthe promise holds\n")
+
+
+def test_what_was_broken_without_an_answer_is_still_broken(written: Any) -> None:
+    late = {**check(100, "info"), "t1": 90_000_000}
+    assert (
+        main(["lab", "verify", written([{**HEADER, "parameters": {"deadline_us": 1}}, late])]) == 1
+    )
+
+
 def test_the_group_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lab"]) == 2
     assert "verify" in capsys.readouterr().err
@@ -203,6 +244,14 @@ def test_a_recording_that_makes_no_sense_is_not_begun(
     assert main(["lab", "record", "http://127.0.0.1:1/", "--to", str(path), *words.split()]) == 2
     assert capsys.readouterr().err.startswith("headgate: ")
     assert not path.exists()
+
+
+def test_a_recording_that_cannot_be_written_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["lab", "record", "http://127.0.0.1:1/", "--rate", "5/s", "--to", str(tmp_path)]
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"headgate: {tmp_path} cannot be written: Is a directory\n"
 
 
 def test_another_machine_is_not_hammered(

@@ -20,7 +20,8 @@ examples:
   headgate lab simulate --seeds 2000
   headgate lab adaptive tour --picture tour.svg
 
-exit codes: 0 the promise holds, 1 it was broken, 2 the history is invalid
+exit codes: 0 the promise holds, 1 it was broken, 2 a file cannot be used,
+or nothing could be judged
 """
 COMMANDS: Final = (verify, record, simulate, adaptive)
 

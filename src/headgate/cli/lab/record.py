@@ -83,7 +83,13 @@ def run(args: argparse.Namespace) -> int:
         "fresh": args.fresh,
         "epsilon_us": args.epsilon_us,
     }
-    record(args.to, target, load, limits[0], **header)
+    try:
+        unanswered = record(args.to, target, load, limits[0], **header)
+    except OSError as error:
+        raise UsageError(f"{args.to} cannot be written: {error.strerror or error}") from error
+    if unanswered:
+        hint = "check the URL, --allow-field, --allow-status and --deny-status"
+        print(escaped(f"headgate: warning: {unanswered}; {hint}"), file=sys.stderr)
     print(
         escaped(f"headgate: wrote {args.to}; verify it with: headgate lab verify {args.to}"),
         file=sys.stderr,

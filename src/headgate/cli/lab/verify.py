@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from ...errors import UsageError
 from .._formatting import count, duration, number
 from .._service import add_json, print_json
 from .._terminal import GREEN, RED, Screen, escaped
@@ -20,8 +21,10 @@ EPILOG: Final = """\
 A history is a file of JSON lines, as 'headgate lab record' and the recorder of
 the library write it; docs/reference/history-format.md has every field.
 
-exit codes: 0 the promise holds, 1 it was broken, 2 the history is invalid
+exit codes: 0 the promise holds, 1 it was broken, 2 nothing could be judged,
+or a file cannot be used
 """
+EXIT_CODES: Final = {"holds": 0, "violated": 1, "unjudged": 2}
 FIGURES: Final = (
     ("over the limit", "over_limit", "units, the most in any span"),
     ("bound", "bound", "units over the limit that faults and mode may add"),
@@ -54,13 +57,17 @@ def run(args: argparse.Namespace) -> int:
     history = load_history(args.history)
     scene = Scene(history)
     verdict = judge(scene)
-    if args.picture is not None:
-        Path(args.picture).write_text(picture(scene, verdict, args.key), encoding="utf-8")
     if args.json:
         print_json({"history": args.history, **verdict.as_json()})
     else:
         _print_verdict(args.history, verdict)
-    return 0 if verdict.holds else 1
+    if args.picture is not None:
+        drawn = picture(scene, verdict, args.key)
+        try:
+            Path(args.picture).write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{args.picture} cannot be written: {error.strerror}") from error
+    return EXIT_CODES[verdict.outcome]
 
 
 def _print_verdict(name: str, verdict: HistoryVerdict) -> None:
@@ -99,7 +106,10 @@ def _print_findings(verdict: HistoryVerdict, screen: Screen) -> None:
             screen.write(escaped(f"  {at}, key {one.key!r:.60}: {one.message}"))
         if many > len(shown):
             screen.write(f"  and {number(many - len(shown))} more")
-    if verdict.holds:
+    if verdict.outcome == "holds":
         screen.write(screen.paint("the promise holds", GREEN))
+    elif verdict.outcome == "unjudged":
+        screen.write(screen.paint("nothing could be judged", RED))
+        screen.write(escaped(f"  {verdict.unanswered}"))
     else:
         screen.write(screen.paint("the promise is broken", RED))
