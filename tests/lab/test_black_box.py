@@ -140,6 +140,27 @@ def test_a_recording_without_a_usable_answer_causes_a_warning_and_is_not_judged(
     assert main(["lab", "verify", path]) == (2 if why else 0)
 
 
+def test_fresh_keys_are_new_in_each_recording(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run within the window would else be denied at once, which looks like false denials."""
+    body = '{"key": "{key}", "limit": 5, "window": 3600, "algorithm": "sliding_log"}'
+    claims = "--rate 5/hour --algorithm sliding_log --allow-field allowed --requests 20 --fresh"
+    found = []
+    with service() as running:
+        url = f"http://127.0.0.1:{running.port}/check"
+        for number, keys in enumerate((2, 2, 1, 1)):
+            path = str(tmp_path / f"{number}.jsonl")
+            words = f"lab record {url} {claims} --keys {keys} --to {path} --body".split()
+            assert main([*words, body]) == 0
+            assert main(["lab", "verify", path]) == 0, capsys.readouterr().out
+            history = load_history(path)
+            assert history.header.fresh
+            found.append({one.key for one in history.operations})
+    assert [len(keys) for keys in found] == [2, 2, 1, 1]
+    assert len(set.union(*found)) == 6
+
+
 def test_answers_that_never_come_are_unknown_and_refused_connections_are_not(
     tmp_path: Path,
 ) -> None:

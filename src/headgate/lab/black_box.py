@@ -72,6 +72,8 @@ class Load:
     cost: int = 1
     pause_s: float = 0.0
     """The pause of a client between two requests."""
+    name: str = "key"
+    """What its keys are called; a number follows if there are several."""
 
     def __post_init__(self) -> None:
         bounds = (
@@ -151,7 +153,7 @@ class _Run:
 
     def _ask(self, connection: http.client.HTTPConnection, n: int, proc: str) -> str:
         target, load = self._target, self._load
-        key = f"key-{n % load.keys}" if load.keys > 1 else "key"
+        key = f"{load.name}-{n % load.keys}" if load.keys > 1 else load.name
         values = {"key": key, "cost": str(load.cost), "n": str(n)}
         parts = urlsplit(target.url)
         path = filled(f"{parts.path or '/'}{'?' + parts.query if parts.query else ''}", values)

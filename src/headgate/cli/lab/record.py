@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="windows begin at multiples of their length")  # fmt: skip
     parser.add_argument("--epsilon-us", metavar="N", type=int, default=1_000,
                         help="how coarse, or how far off, its clock may be (1000)")  # fmt: skip
-    parser.add_argument("--fresh", action="store_true", help="no key has been used before")
+    parser.add_argument("--fresh", action="store_true",
+                        help="no key was used before: {key} is new in each run")  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
         allow_field=args.allow_field,
         timeout_s=args.timeout,
     )
-    load = Load(args.requests, args.seconds, args.clients, args.keys, args.cost, args.pause)
+    name = f"key-{secrets.token_hex(6)}" if args.fresh else "key"
+    load = Load(args.requests, args.seconds, args.clients, args.keys, args.cost, args.pause, name)
     header: dict[str, Any] = {
         "engine": "other",
         "mode": args.mode,
