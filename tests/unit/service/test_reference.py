@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import get_args
 
+from headgate.decision import Source
+from headgate.headers import NAMES
 from headgate.service.http import bodies, problems
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
@@ -28,6 +31,14 @@ def test_every_field_of_the_check_api_is_in_the_reference() -> None:
     )
     fields = {name for kind in kinds for name in kind.__struct_fields__}
     assert [name for name in sorted(fields) if f"`{name}`" not in page] == []
+
+
+def test_every_source_and_header_of_an_answer_is_in_the_reference() -> None:
+    lines = (REFERENCE / "http.md").read_text(encoding="utf-8").splitlines()
+    (sources,) = [line for line in lines if line.startswith("| `source` |")]
+    assert [name for name in get_args(Source) if f"`{name}`" not in sources] == []
+    rows = "".join(line.split("|")[1] for line in lines if line.startswith("| `"))
+    assert [name for name in NAMES.values() if f"`{name}`" not in rows] == []
 
 
 def test_every_problem_of_the_check_api_is_in_the_reference() -> None:

@@ -198,6 +198,7 @@ HEADERS: Final = {
     "X-RateLimit-Limit": "Units per window",
     "X-RateLimit-Remaining": "Units left",
     "X-RateLimit-Reset": "When the key counts as unused, in seconds since 1970; absent if a retry can never pass",
+    "X-RateLimit-Degraded": "The `source` of the answer; only if it is less exact than its limit promises",
     "Retry-After": "When a retry can pass, in seconds; only if denied, and not if it never can",
     "X-Process-Time": "Processing time in seconds, such as 0.000120s",
 }
@@ -231,7 +232,7 @@ FIELDS: Final = {
     "rule": "The rule that the limit belongs to.",
     "never": "Whether the cost is more than the limit ever allows.",
     "degraded": "Whether the answer is less exact than the limit promises.",
-    "reason": "Why a key is banned, or a path was refused.",
+    "reason": "Why a key is banned, limits are turned off, or a path was refused.",
     "rules": "The answer of every rule that applies, where there are several.",
 }
 """The descriptions of the check API's fields, by name."""
