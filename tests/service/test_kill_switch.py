@@ -101,7 +101,7 @@ def test_a_file_that_is_something_else_is_refused_and_stays_as_it_is(
         assert not out
         assert err == (
             f"headgate: --file {path} cannot be used as a kill switch, and was not changed: line 1 is not a rule id, "
-            "or *, and a reason: 'rules:'; correct or remove it, or name another file\n"
+            "or *, and a reason: 'rules:'; name another file, or correct or remove this one\n"
         )
     missing = tmp_path / "no" / "off"
     assert main(["kill-switch", "off", "--file", str(missing)]) == 2

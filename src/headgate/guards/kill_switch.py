@@ -218,7 +218,7 @@ def require_kill_switch(path: Path) -> Mapping[str, str]:
 def _refusal(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{path} cannot be used as a kill switch, and was not changed: {why}; "
-        "correct or remove it, or name another file"
+        "name another file, or correct or remove this one"
     )
 
 
