@@ -315,7 +315,7 @@ def test_a_timer_that_was_late_under_a_long_deadline_leaves_time_under_a_short_o
         store = Store(deadline=0.4)
         store.silent = True
         asked = store.ask(plain("first"))
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # Until shortly before its deadline.
         time.sleep(0.2)  # noqa: ASYNC251 - as a program does that blocks its loop
         with pytest.raises(EngineTimeout):
             await asked
