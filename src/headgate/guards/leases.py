@@ -194,7 +194,7 @@ class Leases(Guard):
     def _without_store(
         self, chunks: LimitChunks, wanted: Wanted, cost: int, decision: Decision
     ) -> Decision | None:
-        """A fallback has answered for the store: no chunk was taken. If the chunk was too much, ask for the cost alone."""
+        """A fallback has answered for the store. No chunk was taken; if it was too much, ask for the cost alone."""
         chunks.not_granted(wanted, None)
         if decision.context.source == "closed":
             return decision
