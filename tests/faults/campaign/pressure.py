@@ -60,7 +60,7 @@ class Crowd:
     terms=FaultTerms(
         late_per_mille=60,
         why="hundreds of callers ask in one moment, when nobody knows yet that the store is slow, and answering them "
-        "all takes the nodes and the callers some 50 ms of two cores",
+        "all keeps both cores busy for longer than that",
     ),
 )  # fmt: skip
 def no_room(fleet: Fleet, _: random.Random) -> None:
