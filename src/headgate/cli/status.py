@@ -16,7 +16,8 @@ STATES: Final = {"up": "connected", "down": "unreachable"}
 SHARD_HEADS: Final = ("SHARDS", "COMMIT P50 / P99", "UNCONFIRMED, SINCE")
 EPILOG: Final = f"""\
 {PLACES}
-exit codes: 0 all is well, 1 it is degraded, draining or unreachable, or limits are turned off
+exit codes: 0 all is well, 1 it is degraded, draining or unreachable, or limits
+are turned off
 """
 
 
