@@ -165,10 +165,10 @@ class FallbackGuard(Guard):
             self._tell(self._on_failure, error)
 
     def _tell(self, on_failure: Callable[[EngineError], None], error: EngineError) -> None:
-        """Call the program's function; what it raises must not take the place of an answer."""
+        """Call the program's function; an exception in it must not replace the answer."""
         try:
             on_failure(error)
-        except Exception as raised:  # noqa: BLE001 - whatever a program does in it
+        except Exception as raised:  # noqa: BLE001 - it is the program's own function
             if not self._raised:
                 self._raised = True
                 self._log.exception("on_failure raised %r; this is logged once", raised)

@@ -39,7 +39,7 @@ HEADER: Final = (
     "# Limits that are turned off: a rule id, or * for everything, followed by the reason.\n"
 )
 LINE: Final = re.compile(
-    r"\s*(\*|[A-Za-z0-9][A-Za-z0-9._:@-]*(?<!:))(\s+(?!=)[^\x00-\x08\x0e-\x1f\x7f]*)?"
+    r"\s*(\*|[A-Za-z0-9][A-Za-z0-9._:@-]*(?<!:))(\s(?!\s*=)[^\x00-\x08\x0e-\x1f\x7f]*)?"
 )
 """What people write: a rule's id and a reason, but not `rules:` or `port = 8080`."""
 MAX_BYTES: Final = 1_048_576

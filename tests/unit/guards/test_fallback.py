@@ -574,7 +574,7 @@ def test_every_failure_is_reported(outage: Outage) -> None:
 
 
 @pytest.mark.parametrize("on_error", ["fallback", "open", "closed"])
-def test_what_on_failure_raises_takes_the_place_of_no_answer(
+def test_an_exception_in_on_failure_does_not_replace_the_answer(
     on_error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(error: EngineError) -> None:

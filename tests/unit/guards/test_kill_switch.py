@@ -180,6 +180,10 @@ class TestTheFile:
         [
             b"version: 1\nrules:\n  - rule_id: login\n",
             b"# Settings\nport = 8080\n",
+            b"port  =  8080\n",
+            b"login"
+            + b" " * 1_000_000
+            + b"\x01",  # It must not take a step for each pair of spaces.
             b"login too strict\n}\n",
             b"NAME=value\n",
             b"login \x00\x01\n",

@@ -25,8 +25,8 @@ class Server(NamedTuple):
     """What a server said when it was last looked at."""
 
     policy: str
-    run: str
-    """Names the time since it started; its counts begin anew with each start."""
+    run_id: str
+    """New each time it starts, when its counts begin anew."""
     evicted: int
     """How many keys it has evicted since it started."""
     evicting_until_s: int
@@ -50,7 +50,7 @@ class Evictions:
         facts = dict(line.split(":", 1) for line in lines if ":" in line)
         bounded = facts.get("maxmemory", "0") != "0"
         policy = facts.get("maxmemory_policy", SAFE_POLICY) if bounded else SAFE_POLICY
-        run, evicted = facts.get("run_id", ""), int(facts.get("evicted_keys", "0"))
+        run_id, evicted = facts.get("run_id", ""), int(facts.get("evicted_keys", "0"))
         known = self._servers.get(address)
         if policy not in (SAFE_POLICY, known and known.policy):
             self._log.warning(
@@ -60,15 +60,17 @@ class Evictions:
                 policy,
             )
         if known is None:
-            self._servers[address] = Server(policy, run, evicted, 0)
+            self._servers[address] = Server(policy, run_id, evicted, 0)
             return
-        before, until_s = (known.evicted, known.evicting_until_s) if run == known.run else (0, 0)
+        before, until_s = (
+            (known.evicted, known.evicting_until_s) if run_id == known.run_id else (0, 0)
+        )
         now_s = int(facts.get("uptime_in_seconds", "0"))
         if evicted > before:
             self._count(address, evicted - before, is_news=now_s >= until_s)
             until_s = now_s + QUIET_S
         # Replies to several event loops may arrive in another order than they were sent in.
-        self._servers[address] = Server(policy, run, max(evicted, before), until_s)
+        self._servers[address] = Server(policy, run_id, max(evicted, before), until_s)
 
     def _count(self, address: Address, more: int, *, is_news: bool) -> None:
         self.keys += more
